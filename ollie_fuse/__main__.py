@@ -1,0 +1,5 @@
+"""``python -m ollie_fuse`` is ``ollie-fuse``."""
+
+from ollie_fuse.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,147 @@
+"""The model endpoints that agents choose from: what is configured, what is known of each, and its one open provider."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+
+from ollie_fuse.config import BackendConfig, BackendsFile, Mistake, Price
+from ollie_fuse.errors import Invalid, RemoteFailed
+from ollie_fuse.providers import ModelInfo, Provider, Usage
+
+from ollie_fuse.agent.usage import Totals
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_WINDOW_TOKENS = 128_000
+"""What is assumed where neither the configuration nor the provider tells; it is said to be."""
+FREE = Price(input=0, output=0)
+"""Nobody bills a model that runs here."""
+
+
+class Backend:
+    """One configured endpoint. ``models`` is None until somebody told which there are."""
+
+    def __init__(self, config: BackendConfig, open_provider: Callable[[BackendConfig], Provider]) -> None:
+        self.config = config
+        self._open_provider = open_provider
+        self._provider: Provider | None = None
+        self.totals: dict[str, Totals] = {}
+        self.trouble = ""
+        """Why the last request failed, empty when it did not."""
+        self.models: tuple[ModelInfo, ...] | None = None
+        if config.kind == "local":
+            self.models = (ModelInfo(name=PurePath(config.model or "SmolLM2-135M-Instruct").stem),)
+        elif config.models:
+            self.models = tuple(ModelInfo(name=name) for name in config.models)
+
+    @property
+    def name(self) -> str:
+        """The name that ``backend NAME`` takes."""
+        return self.config.section
+
+    @property
+    def provider(self) -> Provider:
+        """The provider, opened at first use; it starts nothing and connects to nothing before a request."""
+        if self._provider is None:
+            self._provider = self._open_provider(self.config)
+        return self._provider
+
+    @property
+    def default_model(self) -> str:
+        """The model of a new agent; empty when neither the configuration nor the provider names one."""
+        if self.config.kind != "local" and self.config.model:
+            return self.config.model
+        return self.models[0].name if self.models else ""
+
+    @property
+    def price(self) -> Price | None:
+        """What tokens cost here, None when unknown."""
+        return FREE if self.config.kind == "local" else self.config.price
+
+    def window_of(self, model: str) -> int | None:
+        """Return the context window of *model* in tokens, None when nobody told."""
+        told = {info.name: info.window for info in self.models or ()}
+        return self.config.window or told.get(model)
+
+    def check_model(self, model: str) -> str:
+        """Return *model* if it may exist here; raises Invalid when it is known not to."""
+        if self.models is None or model == self.config.model or any(i.name == model for i in self.models):
+            return model
+        names = ", ".join(info.name for info in self.models[:20])
+        raise Invalid(f"backend {self.name} has no model {model[:64]!r}; it has {names}")
+
+    def account(self, model: str, usage: Usage) -> None:
+        """Add one call to the totals of *model*."""
+        self.totals[model] = self.totals.get(model, Totals()).plus(usage, self.price)
+
+    async def refresh(self) -> None:
+        """Ask the provider which models there are; a failure leaves what was known and stands in ``trouble``."""
+        if self.config.kind == "local" or self.config.models:
+            return
+        try:
+            self.models = await self.provider.list_models()
+            self.trouble = ""
+        except RemoteFailed as exc:
+            self.trouble = str(exc)
+            log.info("backend %s: no list of models: %s", self.name, exc)
+
+    async def aclose(self) -> None:
+        """Close the provider, if it was ever opened."""
+        if self._provider is not None:
+            await self._provider.aclose()
+
+
+class Backends:
+    """All backends by name, the default first; ``load`` replaces them while agents run."""
+
+    def __init__(self, file: BackendsFile, open_provider: Callable[[BackendConfig], Provider]) -> None:
+        self._open_provider = open_provider
+        self._by_name: dict[str, Backend] = {}
+        self._retired: list[Backend] = []
+        self.mistakes: tuple[Mistake, ...] = ()
+        self.changed_ns = 0
+        self.load(file)
+
+    def load(self, file: BackendsFile) -> None:
+        """Take a new configuration; what did not change keeps its connection, what is gone serves its running turns."""
+        old = self._by_name
+        self._by_name = {}
+        for config in file.backends:
+            kept = old.pop(config.section, None)
+            if kept is not None and kept.config != config:
+                self._retired.append(kept)
+                kept = None
+            self._by_name[config.section] = kept or Backend(config, self._open_provider)
+        self._retired += old.values()
+        self.mistakes = file.mistakes
+        self.changed_ns = time.time_ns()
+
+    def __iter__(self) -> Iterator[Backend]:
+        return iter(self._by_name.values())
+
+    @property
+    def default(self) -> Backend:
+        """The first one."""
+        return next(iter(self._by_name.values()))
+
+    def get(self, name: str) -> Backend:
+        """Return the backend *name*; raises Invalid, with the configuration's own complaint if it has one."""
+        backend = self._by_name.get(name)
+        if backend is not None:
+            return backend
+        for mistake in self.mistakes:
+            if mistake.backend == name:
+                raise Invalid(f"backend {name} is not usable: {mistake}")
+        raise Invalid(f"there is no backend {name[:64]!r}; there are {', '.join(self._by_name)}")
+
+    async def refresh(self) -> None:
+        """Ask every backend for its models, one after the other."""
+        for backend in list(self._by_name.values()):
+            await backend.refresh()
+            self.changed_ns = time.time_ns()
+
+    async def aclose(self) -> None:
+        """Close every provider."""
+        for backend in [*self._by_name.values(), *self._retired]:
+            await backend.aclose()

@@ -1,0 +1,50 @@
+"""The stream of what happens to sessions and agents, as numbered JSON lines that readers can resume."""
+
+import json
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import trio
+
+KEPT = 10_000
+"""Records kept for readers that are behind; each is about 120 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event: its number and its JSON line."""
+
+    seq: int
+    line: bytes
+
+
+class Events:
+    """The last KEPT events of the daemon, and who waits for the next."""
+
+    def __init__(self) -> None:
+        self._records: deque[Record] = deque(maxlen=KEPT)
+        self._readers = trio.lowlevel.ParkingLot()
+        self.seq = 0
+        self.changed_ns = time.time_ns()
+
+    def add(self, kind: str, **fields: str | int | None) -> None:
+        """Number an event and wake who waits; fields that are None are left out."""
+        self.seq += 1
+        self.changed_ns = time.time_ns()
+        told = {"seq": self.seq, "ts": round(self.changed_ns / 1e9, 6), "type": kind}
+        told |= {name: value for name, value in fields.items() if value is not None}
+        self._records.append(Record(self.seq, json.dumps(told, ensure_ascii=False).encode() + b"\n"))
+        self._readers.unpark_all()
+
+    def after(self, seq: int) -> bytes:
+        """Return the lines of all events after *seq*; a gap is told by a first line ``{"lost": N}``."""
+        kept = [record for record in self._records if record.seq > seq]
+        first = kept[0].seq if kept else self.seq + 1
+        lost = first - seq - 1
+        note = json.dumps({"lost": lost}).encode() + b"\n" if lost > 0 else b""
+        return note + b"".join(record.line for record in kept)
+
+    async def wait(self) -> None:
+        """Wait for the next event."""
+        await self._readers.park()

@@ -1,0 +1,78 @@
+"""Bytes that only grow, that readers can wait on, and that end well or with an error."""
+
+import time
+
+import trio
+
+from ollie_fuse.errors import OllieError
+
+
+class Growing:
+    """An append-only text. Whoever appends owns it; readers come and go.
+
+    An unfinished one has neither end nor error; ``end`` gives it one of both, once.
+    """
+
+    __slots__ = ("_data", "_error", "_is_ended", "_readers", "changed_ns")
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._error: OllieError | None = None
+        self._is_ended = False
+        self._readers = trio.lowlevel.ParkingLot()
+        self.changed_ns = time.time_ns()
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self._is_ended
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ended without an error."""
+        return self._is_ended and self._error is None
+
+    @property
+    def is_line_open(self) -> bool:
+        """Whether the last line still lacks its newline."""
+        return not self._data.endswith(b"\n") and len(self._data) > 0
+
+    def append(self, text: str) -> None:
+        """Add *text* and wake who waits."""
+        self._data += text.encode()
+        self._notify()
+
+    def end(self, error: OllieError | None = None) -> None:
+        """End the text, with *error* for readers who come to its end; later calls change nothing."""
+        if self._is_ended:
+            return
+        if self.is_line_open:
+            self._data += b"\n"
+        self._is_ended = True
+        self._error = error
+        self._notify()
+
+    def _notify(self) -> None:
+        self.changed_ns = time.time_ns()
+        self._readers.unpark_all()
+
+    def peek(self, offset: int, size: int) -> bytes:
+        """Return what is there from *offset*, up to *size* bytes."""
+        return bytes(self._data[offset : offset + size])
+
+    def read_nowait(self, offset: int, size: int) -> bytes | None:
+        """Return what is there from *offset*; None when more may come, empty at the end; raises the error at the end."""
+        if offset < len(self._data):
+            return self.peek(offset, size)
+        if not self._is_ended:
+            return None
+        if self._error is not None:
+            raise type(self._error)(str(self._error))
+        return b""
+
+    async def wait(self) -> None:
+        """Wait for the next change; there is no checkpoint between a ``read_nowait`` and this, so none is missed."""
+        await self._readers.park()

@@ -1,0 +1,165 @@
+"""A session: a named place of work that holds agents."""
+
+import re
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from ollie_fuse.agent.agent import Agent
+from ollie_fuse.agent.backends import Backends
+from ollie_fuse.agent.events import Events
+from ollie_fuse.agent.settings import Settings
+from ollie_fuse.agent.spec import check_name
+from ollie_fuse.agent.topic import Topic
+from ollie_fuse.agent.usage import Totals
+from ollie_fuse.errors import Exists, Invalid, NotFound
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where sessions may work."""
+
+    home: str
+    mounts: tuple[str, ...] = ()
+    """Our own mounts; a working directory inside one becomes *home*, since no daemon may touch its own mount."""
+
+    async def check_cwd(self, path: str, base: str | None = None) -> str:
+        """Return *path* as a directory to work in; relative ones start at *base*.
+
+        Waits for the disk, in a thread. Raises NotFound when it is no directory, Invalid when it cannot be a path.
+        """
+        if "\0" in path or not path:
+            raise Invalid("a working directory is a path")
+        full = Path(self.home, path[2:]) if path == "~" or path.startswith("~/") else Path(base or "", path)
+        if not full.is_absolute():
+            raise Invalid(f"{path!r} is not an absolute path")
+        if any(full.is_relative_to(mount) for mount in self.mounts):
+            return self.home
+        if not await trio.to_thread.run_sync(full.is_dir, abandon_on_cancel=True):
+            raise NotFound(f"there is no directory {str(full)!r}")
+        return str(full)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One session. ``start`` runs a new agent's actor; whoever made the session owns the nursery behind it."""
+
+    name: str
+    cwd: str
+    places: Places
+    backends: Backends
+    events: Events
+    start: Callable[[Agent], None]
+    title: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
+    created_ns: int = field(default_factory=time.time_ns)
+    changed_ns: int = field(default_factory=time.time_ns)
+    """The last change of cwd, title, env or name."""
+    members_ns: int = field(default_factory=time.time_ns)
+    """The last time an agent came, went or was renamed."""
+
+    @property
+    def quoted_cwd(self) -> str:
+        """The working directory as a ``ctl`` line spells it."""
+        return shlex.quote(self.cwd)
+
+    @property
+    def state(self) -> str:
+        """The state of the first agent that is not idle."""
+        return next((agent.state for agent in self.agents.values() if agent.state != "idle"), "idle")
+
+    @property
+    def totals(self) -> Totals:
+        """The usage of all its agents."""
+        total = Totals()
+        for agent in self.agents.values():
+            total = total.plus_totals(agent.totals)
+        return total
+
+    def touch(self) -> None:
+        """Note a change of what the session's own files show."""
+        self.changed_ns = time.time_ns()
+
+    async def set_cwd(self, path: str) -> None:
+        """Work elsewhere; waits for the disk, raises as ``Places.check_cwd`` does."""
+        self.cwd = await self.places.check_cwd(path)
+        self.touch()
+        for agent in self.agents.values():
+            agent.touch(Topic.SETTINGS)
+
+    async def set_title(self, title: str) -> None:
+        """Give it a title, one line of text."""
+        if "\n" in title or "\0" in title:
+            raise Invalid("a title is one line of text")
+        self.title = title
+        self.touch()
+
+    async def set_env(self, text: str) -> None:
+        """Replace the environment of its tools by ``KEY=VALUE`` lines."""
+        self.env = parse_env(text.splitlines())
+        self.touch()
+
+    def create_agent(self, name: str, settings: Settings) -> Agent:
+        """Make an agent and run it; raises Invalid for the name, Exists when it is taken."""
+        check_name(name)
+        if name in self.agents:
+            raise Exists(f"session {self.name} has an agent {name} already")
+        agent = self.agents[name] = Agent(name, self, settings)
+        self.members_ns = time.time_ns()
+        self.start(agent)
+        self.events.add("agent_created", session=self.name, agent=name)
+        return agent
+
+    def kill_agent(self, name: str) -> None:
+        """End an agent; its name is free at once."""
+        agent = self.agents.pop(name, None)
+        if agent is None:
+            raise NotFound(f"session {self.name} has no agent {name!r}")
+        agent.kill()
+        self.members_ns = time.time_ns()
+        self.events.add("agent_killed", session=self.name, agent=name)
+
+    def rename_agent(self, old: str, new: str) -> None:
+        """Give an agent another name; raises Invalid, Exists or NotFound."""
+        check_name(new)
+        if new == old:
+            return
+        if new in self.agents:
+            raise Exists(f"session {self.name} has an agent {new} already")
+        if old not in self.agents:
+            raise NotFound(f"session {self.name} has no agent {old!r}")
+        # Rebuilt, so that the order stays that of creation.
+        self.agents = {(new if name == old else name): agent for name, agent in self.agents.items()}
+        self.agents[new].name = new
+        self.members_ns = time.time_ns()
+        self.events.add("agent_renamed", session=self.name, agent=new, old=old)
+
+    def kill(self) -> None:
+        """End every agent."""
+        for name in list(self.agents):
+            self.kill_agent(name)
+
+
+def parse_env(lines: list[str]) -> dict[str, str]:
+    """Parse ``KEY=VALUE`` lines; raises Invalid for any other."""
+    env = {}
+    for line in lines:
+        if not line:
+            continue
+        key, has_value, value = line.partition("=")
+        if not has_value or not _VARIABLE.fullmatch(key) or "\0" in value:
+            raise Invalid(f"{line[:64]!r} is not KEY=VALUE")
+        env[key] = value
+    return env
+
+
+def render_env(env: dict[str, str]) -> str:
+    """Write variables as the lines that set them."""
+    return "\n".join(f"{key}={value}" for key, value in env.items())

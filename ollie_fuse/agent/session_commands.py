@@ -1,0 +1,71 @@
+"""The commands of a session's ``ctl``."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ollie_fuse.agent.session import parse_env, render_env
+from ollie_fuse.agent.verbs import Verb, parse_lines, table_of
+
+if TYPE_CHECKING:
+    from ollie_fuse.agent.session import Session
+    from ollie_fuse.agent.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A session and what holds it."""
+
+    session: "Session"
+    sessions: "Sessions"
+
+
+async def _cwd(subject: Subject, arguments: Sequence[str]) -> str:
+    await subject.session.set_cwd(arguments[0])
+    return ""
+
+
+async def _title(subject: Subject, arguments: Sequence[str]) -> str:
+    await subject.session.set_title(arguments[0] if arguments else "")
+    return ""
+
+
+async def _env(subject: Subject, arguments: Sequence[str]) -> str:
+    subject.session.env |= parse_env([arguments[0]])
+    subject.session.touch()
+    return ""
+
+
+async def _kill(subject: Subject, _: Sequence[str]) -> str:
+    subject.sessions.kill(subject.session.name)
+    return ""
+
+
+async def _rename(subject: Subject, arguments: Sequence[str]) -> str:
+    subject.sessions.rename(subject.session.name, arguments[0])
+    return ""
+
+
+SESSION_VERBS: dict[str, Verb[Subject]] = table_of(
+    Verb(name="cwd", arguments="PATH", help="the working directory", run=_cwd),
+    Verb(name="title", arguments="[TEXT]…", help="one line for people", run=_title),
+    Verb(name="env", arguments="KEY=VALUE", help="set a variable for its tools", run=_env),
+    Verb(name="kill", help="end the session and its agents", run=_kill),
+    Verb(name="rename", arguments="NAME", help="give it another name", run=_rename),
+    aliases={"rn": "rename"},
+)
+
+
+def render_session_ctl(session: "Session") -> str:
+    """Every setting as the line that sets it."""
+    title = f"title {session.title}".rstrip()
+    env = (f"env {shlex.quote(line)}" for line in render_env(session.env).splitlines())
+    return "\n".join([f"cwd {session.quoted_cwd}", title, *env]) + "\n"
+
+
+async def run_session_lines(sessions: "Sessions", session: "Session", text: str) -> str:
+    """Carry out the lines written to a session's ``ctl``, in order; the first that fails ends it."""
+    subject = Subject(session, sessions)
+    commands = parse_lines(text, SESSION_VERBS)
+    return "".join([await command.verb.run(subject, command.arguments) for _, command in commands])

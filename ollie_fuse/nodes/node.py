@@ -1,0 +1,167 @@
+"""The two kinds of node, an open file, and who asks.
+
+A door (FUSE, 9P) walks directories, tells attributes and opens files; it never learns what a node stands for.
+What a node does on its own account it does synchronously, between checkpoints; its methods are coroutines because
+some nodes (a mirror of a host directory) must ask a disk in a thread.
+"""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from ollie_fuse.errors import Denied, NotFound, NotPermitted
+
+Wait = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+"""How a door lets a reader wait: awaits the coroutine function it is given, counts the reader as blocked, and raises
+when the reader is interrupted or the door closes. A wake-up may be spurious: ask again after it."""
+
+_inodes = itertools.count(2)  # 1 is the root's in FUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What ``stat`` tells of a node beside its kind."""
+
+    mode: int
+    """Permission bits alone."""
+    size: int
+    mtime_ns: int
+
+
+class Caller(Protocol):
+    """Who asks, as far as a door can know."""
+
+    def cwd(self) -> str | None:
+        """Return the caller's working directory, None where it cannot be read."""
+
+    def has_listed(self, directory: "Directory") -> bool:
+        """Whether the caller's process listed *directory* in the last ten seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a file is opened."""
+
+    read: bool
+    write: bool
+    truncate: bool = False
+    append: bool = False
+
+
+class Node(ABC):
+    """A file or a directory; ``inode`` identifies it for as long as the object lives."""
+
+    __slots__ = ("inode",)
+
+    def __init__(self) -> None:
+        self.inode = next(_inodes)
+
+    @abstractmethod
+    async def attributes(self) -> Attributes:
+        """Tell size, mode and times; no side effect, and no wait but for a disk."""
+
+    async def set_size(self, size: int) -> None:
+        """Truncate or extend to *size* bytes, for files that hold text; elsewhere without effect."""
+
+    async def set_mode(self, mode: int) -> None:
+        """Change permission bits, where they are not the tree's own."""
+        raise NotPermitted("the modes of this tree are fixed")
+
+    async def set_times(self, atime_ns: int | None, mtime_ns: int | None) -> None:
+        """Take times that a client wants to set; None leaves one alone. Without effect where times are ours."""
+
+
+class Handle(ABC):
+    """One open file. Calls on one handle may overlap; ``release`` comes once, last."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        """Return up to *size* bytes from *offset*, empty at the end of the file.
+
+        Waits, through *wait* alone, where the file waits. A cancelled read leaves the handle as it was.
+        """
+
+    async def write(self, offset: int, data: bytes) -> None:
+        """Take *data* whole or raise; the door has checked that the file is open for writing."""
+        raise Denied("this file cannot be written")
+
+    async def flush(self) -> None:
+        """One descriptor of this open file was closed; there may be others. What it raises, close(2) shows."""
+
+    async def release(self) -> None:
+        """The last descriptor was closed."""
+
+    async def fsync(self) -> None:
+        """Put what was written on disk, where it does not already stand there."""
+
+    async def set_size(self, size: int) -> None:
+        """``ftruncate`` on this open file."""
+
+
+class File(Node):
+    """A node that can be opened."""
+
+    __slots__ = ()
+
+    async def open(self, opening: Opening, caller: Caller) -> Handle:
+        """Open; never waits for anything but a disk and has no other effect. *caller* is valid during the call only.
+
+        The door calls ``check_mode`` first.
+        """
+        raise NotImplementedError
+
+    async def check_mode(self, opening: Opening) -> None:
+        """Refuse what the permission bits do not allow.
+
+        The kernel checks them too, but not for root, who would otherwise read write-only files.
+        """
+        mode = (await self.attributes()).mode
+        if opening.write and not mode & 0o200:
+            raise Denied("this file is read-only")
+        if opening.read and not mode & 0o400:
+            raise Denied("this file is write-only")
+
+
+class Directory(Node):
+    """A node that holds others. Names have been checked by nobody."""
+
+    __slots__ = ()
+    is_listing_tracked: ClassVar[bool] = False
+    """Whether a door should remember who listed it, for ``Caller.has_listed``."""
+
+    @abstractmethod
+    async def lookup(self, name: str) -> Node:
+        """Return the child of that name or raise NotFound."""
+
+    @abstractmethod
+    async def entries(self) -> Iterable[tuple[str, Node]]:
+        """List the children; the iterable is a snapshot."""
+
+    async def create(self, name: str, mode: int, opening: Opening) -> tuple[File, Handle]:
+        """Make a regular file and open it."""
+        raise NotPermitted(f"no file {name!r} can be created here")
+
+    async def mkdir(self, name: str, mode: int, caller: Caller) -> "Directory":
+        """Make a directory."""
+        raise NotPermitted(f"no directory {name!r} can be created here")
+
+    async def unlink(self, name: str, caller: Caller) -> None:
+        """Remove a file."""
+        raise NotPermitted(f"{name!r} cannot be removed")
+
+    async def rmdir(self, name: str, caller: Caller) -> None:
+        """Remove a directory."""
+        raise NotPermitted(f"{name!r} cannot be removed")
+
+    async def rename(self, old: str, target: "Directory", new: str, *, may_replace: bool) -> None:
+        """Move the child *old* to *target* under the name *new*."""
+        raise NotPermitted(f"{old!r} cannot be renamed")
+
+
+def missing(name: str) -> NotFound:
+    """Return the error for a name that a directory does not have."""
+    return NotFound(f"there is no {name!r} here")

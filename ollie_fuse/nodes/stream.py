@@ -1,0 +1,149 @@
+"""Files that grow: logs that end where they end now, and streams whose reader waits for the rest.
+
+An unfinished stream cannot tell its size, and size matters: ``sendfile`` and ``splice`` (busybox and uutils ``cat``) read
+through the page cache, which asks for no more than the size that ``stat`` told, and a size of 0 makes them print nothing
+and exit 0. So such a stream tells UNFINISHED_BYTES and refuses the reads by which the page cache would fill itself; both
+programs then fall back to ``read(2)``, which goes past the cache and waits as it should. Measured on Linux 6.18: offset 0
+for the whole size, then offset 0 for one page.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ollie_fuse.errors import OllieError
+from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
+
+UNFINISHED_BYTES = 20480
+_PAGE_BYTES = 4096
+
+
+class PageCacheRefused(OllieError):
+    """The page cache asked for an unfinished stream; the client falls back to read(2)."""
+
+
+class Source(Protocol):
+    """Bytes that arrive over time; whoever produces them owns it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ended well: its size is then known, and it has no error to give."""
+
+    def __len__(self) -> int: ...
+
+    def peek(self, offset: int, size: int) -> bytes:
+        """Return what is there from *offset*, up to *size* bytes; empty when there is nothing (yet)."""
+
+    def read_nowait(self, offset: int, size: int) -> bytes | None:
+        """Return up to *size* bytes from *offset*; None when more may come, empty at the end.
+
+        Raises the error that the source ended with once everything before it was read.
+        """
+
+    async def wait(self) -> None:
+        """Wait until something may have changed."""
+
+
+class FixedSource:
+    """A source that has everything from the start."""
+
+    __slots__ = ("_data",)
+    is_whole = True
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def peek(self, offset: int, size: int) -> bytes:
+        """Return the bytes there."""
+        return self._data[offset : offset + size]
+
+    def read_nowait(self, offset: int, size: int) -> bytes | None:
+        """Return the bytes there, empty at the end."""
+        return self._data[offset : offset + size]
+
+    async def wait(self) -> None:
+        """Return at once: nothing will change."""
+
+
+async def read_source(source: Source, offset: int, size: int, wait: Wait) -> bytes:
+    """Read from *source*, waiting through *wait* until there is something or the end."""
+    while (data := source.read_nowait(offset, size)) is None:
+        await wait(source.wait)
+    return data
+
+
+class PageCacheRefusal:
+    """Recognises, on one open file, the reads by which the page cache would fill itself, and refuses them."""
+
+    __slots__ = ("_was_refused",)
+
+    def __init__(self) -> None:
+        self._was_refused = False
+
+    def check(self, offset: int, size: int) -> None:
+        """Raise PageCacheRefused for such a read; a page at offset 0 is one only right after the whole size was."""
+        is_fill = offset == 0 and (size == UNFINISHED_BYTES or (self._was_refused and size == _PAGE_BYTES))
+        self._was_refused = is_fill and size == UNFINISHED_BYTES
+        if is_fill:
+            raise PageCacheRefused("an unfinished stream cannot be read through the page cache; use read(2)")
+
+
+class GrowingFile(File):
+    """An append-only log: a read ends at what is there now, so that offsets and ``tail -f`` work."""
+
+    __slots__ = ("_changed_ns", "_source")
+
+    def __init__(self, source: Source, changed_ns: Callable[[], int]) -> None:
+        super().__init__()
+        self._source = source
+        self._changed_ns = changed_ns
+
+    async def attributes(self) -> Attributes:
+        return Attributes(0o400, len(self._source), self._changed_ns())
+
+    async def open(self, opening: Opening, caller: Caller) -> Handle:
+        return _GrowingHandle(self._source)
+
+
+class _GrowingHandle(Handle):
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        return self._source.peek(offset, size)
+
+
+class StreamFile(File):
+    """A stream whose reader waits for more; *current* gives the source that a file opened now belongs to."""
+
+    __slots__ = ("_changed_ns", "_current")
+
+    def __init__(self, current: Callable[[], Source], changed_ns: Callable[[], int]) -> None:
+        super().__init__()
+        self._current = current
+        self._changed_ns = changed_ns
+
+    async def attributes(self) -> Attributes:
+        source = self._current()
+        size = len(source) if source.is_whole else UNFINISHED_BYTES
+        return Attributes(0o400, size, self._changed_ns())
+
+    async def open(self, opening: Opening, caller: Caller) -> Handle:
+        return _StreamHandle(self._current())
+
+
+class _StreamHandle(Handle):
+    __slots__ = ("_refusal", "_source")
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._refusal = None if source.is_whole else PageCacheRefusal()
+
+    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        if self._refusal is not None:
+            self._refusal.check(offset, size)
+        return await read_source(self._source, offset, size, wait)

@@ -1,0 +1,137 @@
+"""Files that hold text: rendered from values, or a small value that can be set."""
+
+from collections.abc import Awaitable, Callable
+
+from ollie_fuse.errors import Invalid, TooLarge
+from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
+
+VALUE_LIMIT_BYTES = 1 << 20
+COMPLETE_BELOW_BYTES = 4096
+"""A write shorter than this is a whole command or value; a longer one may be a piece of what ``cat`` copies."""
+
+
+class TextFile(File):
+    """Text rendered from other values, read-only; one rendering an open file."""
+
+    __slots__ = ("_changed_ns", "_mode", "_render")
+
+    def __init__(
+        self, render: Callable[[], str], changed_ns: Callable[[], int], *, is_executable: bool = False
+    ) -> None:
+        super().__init__()
+        self._render = render
+        self._changed_ns = changed_ns
+        self._mode = 0o500 if is_executable else 0o400
+
+    async def attributes(self) -> Attributes:
+        return Attributes(self._mode, len(self._render().encode()), self._changed_ns())
+
+    async def open(self, opening: Opening, caller: Caller) -> Handle:
+        return _SnapshotHandle(self._render)
+
+
+class _SnapshotHandle(Handle):
+    __slots__ = ("_render", "_snapshot")
+
+    def __init__(self, render: Callable[[], str]) -> None:
+        self._render = render
+        self._snapshot: bytes | None = None
+
+    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        if self._snapshot is None:
+            self._snapshot = self._render().encode()
+        return self._snapshot[offset : offset + size]
+
+
+class ValueFile(File):
+    """A value that a user reads and writes as text.
+
+    *get* gives it without a final newline; *put* takes it likewise, refuses by raising, and is called inside the write
+    that completes it. *report* is told the sentence of each refusal.
+    """
+
+    __slots__ = ("_changed_ns", "_get", "_put", "_report")
+
+    def __init__(
+        self,
+        get: Callable[[], str],
+        put: Callable[[str], Awaitable[None]],
+        changed_ns: Callable[[], int],
+    ) -> None:
+        super().__init__()
+        self._get = get
+        self._put = put
+        self._changed_ns = changed_ns
+
+    def content(self) -> bytes:
+        """Render the value as the file shows it: an empty one as nothing, any other with a final newline."""
+        value = self._get()
+        return f"{value}\n".encode() if value else b""
+
+    async def put_content(self, content: bytes) -> None:
+        """Set the value from what the file should show."""
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as exc:
+            raise Invalid(f"the text is not UTF-8 at byte {exc.start}") from exc
+        await self._put(text.removesuffix("\n"))
+
+    async def attributes(self) -> Attributes:
+        return Attributes(0o600, len(self.content()), self._changed_ns())
+
+    async def open(self, opening: Opening, caller: Caller) -> Handle:
+        return _ValueHandle(self, opening)
+
+    async def set_size(self, size: int) -> None:
+        await self.put_content(_resized(self.content(), size))
+
+
+class _ValueHandle(Handle):
+    """An open value: a buffer that starts as the value (or empty, opened with O_TRUNC) and is put at each write.
+
+    A longer write may be a piece of something larger, so it is put by a later, shorter one or at the flush.
+    """
+
+    __slots__ = ("_buffer", "_file", "_is_append", "_is_dirty", "_is_truncated")
+
+    def __init__(self, file: ValueFile, opening: Opening) -> None:
+        self._file = file
+        self._is_truncated = opening.truncate
+        self._is_append = opening.append
+        self._buffer: bytes | None = None
+        self._is_dirty = False
+
+    def _content(self, *, for_write: bool) -> bytes:
+        if self._buffer is None:
+            self._buffer = b"" if for_write and self._is_truncated else self._file.content()
+        return self._buffer
+
+    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        return self._content(for_write=False)[offset : offset + size]
+
+    async def write(self, offset: int, data: bytes) -> None:
+        content = self._content(for_write=True)
+        start = len(content) if self._is_append else offset
+        if start + len(data) > VALUE_LIMIT_BYTES:
+            raise TooLarge(f"a value has at most {VALUE_LIMIT_BYTES} bytes")
+        changed = content[:start].ljust(start, b"\0") + data + content[start + len(data) :]
+        if len(data) < COMPLETE_BELOW_BYTES:
+            await self._file.put_content(changed)
+        self._buffer = changed
+        self._is_dirty = len(data) >= COMPLETE_BELOW_BYTES
+
+    async def flush(self) -> None:
+        if self._is_dirty:
+            self._is_dirty = False
+            await self._file.put_content(self._content(for_write=True))
+
+    async def set_size(self, size: int) -> None:
+        changed = _resized(self._content(for_write=True), size)
+        await self._file.put_content(changed)
+        self._buffer = changed
+
+
+def _resized(content: bytes, size: int) -> bytes:
+    if size > VALUE_LIMIT_BYTES:
+        raise TooLarge(f"a value has at most {VALUE_LIMIT_BYTES} bytes")
+    return content[:size].ljust(size, b"\0")

@@ -1,0 +1,485 @@
+"""The FUSE door: serves a tree of nodes through the kernel. It alone knows pyfuse3, and nothing of what nodes mean.
+
+What pyfuse3 3.5 forces (measured): any exception but FUSEError that leaves a handler ends the mount, so every handler goes
+through one guard; ``main()`` counts blocked handlers against ``max_tasks``, so that is unbounded; ``terminate()`` waits for
+blocked handlers, so the mount ends by cancelling the scope around ``main()``; one mount a process.
+"""
+
+import errno
+import functools
+import logging
+import os
+import shutil
+import stat
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import pyfuse3
+import trio
+
+from ollie_fuse.errors import (
+    NotPermitted,
+    OllieError,
+    Stopped,
+    errno_of,
+    is_unexpected,
+)
+from ollie_fuse.nodes import Directory, File, Handle, Node, Opening
+
+log = logging.getLogger(__name__)
+
+FSTYPE = "ollie"
+_MAX_TASKS = 1 << 30
+_BLOCK_BYTES = 512
+_LISTED_S = 10.0
+"""How long a process that listed a directory may unlink what it saw; ``rm -r`` of a session takes milliseconds."""
+_DRAIN_S = 0.5
+"""How long blocked readers have to take their last answer before the mount goes away under them."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class MountFailed(OllieError):
+    """The kernel or fusermount3 refused the mount."""
+
+
+def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Let nothing but FUSEError leave *handler*; what is unexpected is logged with its traceback."""
+
+    @functools.wraps(handler)
+    async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await handler(*args, **kwargs)
+        except pyfuse3.FUSEError:
+            raise
+        except Exception as exc:
+            if is_unexpected(exc):
+                log.exception("%s failed", handler.__name__)
+            raise pyfuse3.FUSEError(errno_of(exc)) from None
+
+    return guarded
+
+
+class Waits:
+    """The readers that are blocked at this door."""
+
+    def __init__(self) -> None:
+        self._scopes: set[trio.CancelScope] = set()
+        self._is_closed = False
+        self._changed = trio.lowlevel.ParkingLot()
+
+    @property
+    def blocked(self) -> int:
+        """How many readers wait now."""
+        return len(self._scopes)
+
+    async def wait(self, park: Callable[[], Awaitable[None]]) -> None:
+        """Wait in *park*; raises Stopped once the door closes."""
+        if not self._is_closed:
+            with trio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    await park()
+                finally:
+                    self._scopes.remove(scope)
+                    self._changed.unpark_all()
+        if self._is_closed:
+            raise Stopped("the daemon is shutting down")
+
+    async def close(self) -> None:
+        """End every wait, now and later; returns when all have ended.
+
+        A reader goes from its wait to its reply without a checkpoint, so by then the kernel has every answer.
+        """
+        self._is_closed = True
+        for scope in self._scopes:
+            scope.cancel()
+        while self._scopes:
+            await self._changed.park()
+
+
+class _Listings:
+    """Which process listed which directory of late."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[int, int], float] = {}
+
+    def add(self, pid: int, directory: Directory) -> None:
+        now = time.monotonic()
+        if len(self._until) > 1024:
+            self._until = {key: until for key, until in self._until.items() if until > now}
+        self._until[pid, directory.inode] = now + _LISTED_S
+
+    def has(self, pid: int, directory: Directory) -> bool:
+        return self._until.get((pid, directory.inode), 0.0) > time.monotonic()
+
+
+class _Caller:
+    """Who made a FUSE request. The pid is the calling thread's, and 0 from outside our pid namespace."""
+
+    __slots__ = ("_listings", "_pid")
+
+    def __init__(self, pid: int, listings: _Listings) -> None:
+        self._pid = pid
+        self._listings = listings
+
+    def cwd(self) -> str | None:
+        try:
+            return os.readlink(f"/proc/{self._pid}/cwd")
+        except OSError:
+            return None
+
+    def has_listed(self, directory: Directory) -> bool:
+        return self._listings.has(self._pid, directory)
+
+
+class _Listing:
+    """An open directory: its entries, as they were at the first read from the start."""
+
+    __slots__ = ("directory", "entries")
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.entries: Sequence[tuple[str, Node]] = ()
+
+
+class _Operations(pyfuse3.Operations):
+    """One served tree: the table of inodes the kernel knows, and that of open files."""
+
+    def __init__(self, root: Directory) -> None:
+        super().__init__()
+        self.waits = Waits()
+        self._nodes: dict[int, Node] = {pyfuse3.ROOT_INODE: root}
+        self._lookups: dict[int, int] = {}
+        self._handles: dict[int, Handle] = {}
+        self._listings: dict[int, _Listing] = {}
+        self._listed = _Listings()
+        self._last_fh = 0
+        self._owner = (os.getuid(), os.getgid())
+        self._root = root
+
+    # Tables
+
+    def _inode_of(self, node: Node) -> int:
+        return pyfuse3.ROOT_INODE if node is self._root else node.inode
+
+    def _node(self, inode: int) -> Node:
+        try:
+            return self._nodes[inode]
+        except KeyError:
+            raise pyfuse3.FUSEError(errno.ESTALE) from None
+
+    def _directory(self, inode: int) -> Directory:
+        node = self._node(inode)
+        if not isinstance(node, Directory):
+            raise pyfuse3.FUSEError(errno.ENOTDIR)
+        return node
+
+    def _file(self, inode: int) -> File:
+        node = self._node(inode)
+        if not isinstance(node, File):
+            raise pyfuse3.FUSEError(errno.EISDIR)
+        return node
+
+    def _remember(self, node: Node) -> None:
+        """Count one more reference that the kernel holds, to be given back by ``forget``."""
+        inode = self._inode_of(node)
+        self._nodes[inode] = node
+        self._lookups[inode] = self._lookups.get(inode, 0) + 1
+
+    def _new_fh(self) -> int:
+        self._last_fh += 1
+        return self._last_fh
+
+    def _caller(self, ctx: pyfuse3.RequestContext) -> _Caller:
+        return _Caller(ctx.pid, self._listed)
+
+    # Names and attributes
+
+    async def _entry(self, node: Node) -> pyfuse3.EntryAttributes:
+        told = await node.attributes()
+        entry = pyfuse3.EntryAttributes()
+        is_directory = isinstance(node, Directory)
+        entry.st_ino = self._inode_of(node)
+        entry.st_mode = told.mode | (stat.S_IFDIR if is_directory else stat.S_IFREG)
+        entry.st_nlink = 1
+        entry.st_uid, entry.st_gid = self._owner
+        entry.st_size = told.size
+        # Fewer blocks than the size needs would look sparse, and cp would ask for holes instead of reading to the end.
+        entry.st_blocks = -(-told.size // _BLOCK_BYTES)
+        entry.st_blksize = 4096
+        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = told.mtime_ns
+        entry.attr_timeout = 0
+        entry.entry_timeout = 0
+        return entry
+
+    async def _looked_up(self, node: Node) -> pyfuse3.EntryAttributes:
+        entry = await self._entry(node)
+        self._remember(node)
+        return entry
+
+    @_guard
+    async def lookup(
+        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        return await self._looked_up(await self._directory(parent_inode).lookup(os.fsdecode(name)))
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:  # must not raise
+        for inode, count in inode_list:
+            left = self._lookups.get(inode, 0) - count
+            if left > 0:
+                self._lookups[inode] = left
+            else:
+                self._lookups.pop(inode, None)
+                if inode != pyfuse3.ROOT_INODE:
+                    self._nodes.pop(inode, None)
+
+    @_guard
+    async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        return await self._entry(self._node(inode))
+
+    @_guard
+    async def setattr(
+        self,
+        inode: int,
+        attr: pyfuse3.EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        fh: int | None,
+        ctx: pyfuse3.RequestContext,
+    ) -> pyfuse3.EntryAttributes:
+        node = self._node(inode)
+        if (fields.update_uid and attr.st_uid != self._owner[0]) or (
+            fields.update_gid and attr.st_gid != self._owner[1]
+        ):
+            raise NotPermitted("everything here belongs to whoever mounted it")
+        if fields.update_mode:
+            await node.set_mode(stat.S_IMODE(attr.st_mode))
+        if fields.update_size:
+            await self._set_size(node, attr.st_size, fh)
+        if fields.update_mtime or fields.update_atime:
+            await node.set_times(
+                attr.st_atime_ns if fields.update_atime else None,
+                attr.st_mtime_ns if fields.update_mtime else None,
+            )
+        return await self._entry(node)
+
+    async def _set_size(self, node: Node, size: int, fh: int | None) -> None:
+        handle = None if fh is None else self._handles.get(fh)
+        if handle is not None:
+            await handle.set_size(size)
+        elif isinstance(node, File):
+            await node.check_mode(Opening(read=False, write=True))
+            await node.set_size(size)
+
+    @_guard
+    async def mkdir(
+        self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        parent = self._directory(parent_inode)
+        return await self._looked_up(await parent.mkdir(os.fsdecode(name), mode & 0o777, self._caller(ctx)))
+
+    @_guard
+    async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        await self._directory(parent_inode).unlink(os.fsdecode(name), self._caller(ctx))
+
+    @_guard
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        await self._directory(parent_inode).rmdir(os.fsdecode(name), self._caller(ctx))
+
+    @_guard
+    async def rename(
+        self,
+        parent_inode_old: int,
+        name_old: bytes,
+        parent_inode_new: int,
+        name_new: bytes,
+        flags: int,
+        ctx: pyfuse3.RequestContext,
+    ) -> None:
+        if flags & ~pyfuse3.RENAME_NOREPLACE:
+            raise pyfuse3.FUSEError(errno.EINVAL)
+        await self._directory(parent_inode_old).rename(
+            os.fsdecode(name_old),
+            self._directory(parent_inode_new),
+            os.fsdecode(name_new),
+            may_replace=not flags & pyfuse3.RENAME_NOREPLACE,
+        )
+
+    @_guard
+    async def mknod(self, *args: object) -> pyfuse3.EntryAttributes:
+        raise NotPermitted("only regular files, and only where files are kept")
+
+    @_guard
+    async def symlink(self, *args: object) -> pyfuse3.EntryAttributes:
+        raise NotPermitted("this filesystem has no links")
+
+    @_guard
+    async def link(self, *args: object) -> pyfuse3.EntryAttributes:
+        raise NotPermitted("this filesystem has no links")
+
+    # Open directories
+
+    @_guard
+    async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+        directory = self._directory(inode)
+        if directory.is_listing_tracked:
+            self._listed.add(ctx.pid, directory)
+        fh = self._new_fh()
+        self._listings[fh] = _Listing(directory)
+        return fh
+
+    @_guard
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        listing = self._listings[fh]
+        if start_id == 0:
+            listing.entries = list(await listing.directory.entries())
+        for number, (name, node) in enumerate(listing.entries[start_id:], start_id + 1):
+            try:
+                entry = await self._entry(node)
+            except OSError:  # gone since it was listed
+                continue
+            if not pyfuse3.readdir_reply(token, os.fsencode(name), entry, number):
+                return
+            self._remember(node)
+
+    @_guard
+    async def releasedir(self, fh: int) -> None:
+        del self._listings[fh]
+
+    # Open files
+
+    @_guard
+    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        file = self._file(inode)
+        opening = _opening_of(flags)
+        await file.check_mode(opening)
+        return self._opened(await file.open(opening, self._caller(ctx)))
+
+    def _opened(self, handle: Handle) -> pyfuse3.FileInfo:
+        fh = self._new_fh()
+        self._handles[fh] = handle
+        return pyfuse3.FileInfo(fh=fh, direct_io=True, keep_cache=False)
+
+    @_guard
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
+    ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
+        parent = self._directory(parent_inode)
+        file, handle = await parent.create(os.fsdecode(name), mode & 0o777, _opening_of(flags))
+        return self._opened(handle), await self._looked_up(file)
+
+    @_guard
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        return await self._handles[fh].read(off, size, self.waits.wait)
+
+    @_guard
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        await self._handles[fh].write(off, buf)
+        return len(buf)
+
+    @_guard
+    async def flush(self, fh: int) -> None:
+        await self._handles[fh].flush()
+
+    @_guard
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        await self._handles[fh].fsync()
+
+    @_guard
+    async def release(self, fh: int) -> None:
+        await self._handles.pop(fh).release()
+
+    @_guard
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        """Directories have nothing that waits to be written."""
+
+    @_guard
+    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        told = pyfuse3.StatvfsData()
+        told.f_bsize = told.f_frsize = 4096
+        told.f_files = len(self._nodes)
+        told.f_namemax = 255
+        return told
+
+    async def release_all(self) -> None:
+        """Close what clients hold open, as if each had closed it: nothing more will come from the kernel."""
+        for handle in self._handles.values():
+            await handle.release()
+        self._handles.clear()
+
+
+def _opening_of(flags: int) -> Opening:
+    access = flags & os.O_ACCMODE
+    return Opening(
+        read=access in (os.O_RDONLY, os.O_RDWR),
+        write=access in (os.O_WRONLY, os.O_RDWR),
+        truncate=bool(flags & os.O_TRUNC),
+        append=bool(flags & os.O_APPEND),
+    )
+
+
+class Mount:
+    """A mounted tree."""
+
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+        self._ended = trio.Event()
+
+    @property
+    def blocked_readers(self) -> int:
+        """How many reads wait for something to happen."""
+        return self._waits.blocked
+
+    async def wait_unmounted(self) -> None:
+        """Wait until somebody unmounts it from outside."""
+        await self._ended.wait()
+
+    async def run(self) -> None:
+        """Serve until the filesystem is unmounted or this is cancelled."""
+        try:
+            await pyfuse3.main(1, _MAX_TASKS)
+        finally:
+            self._ended.set()
+
+
+@asynccontextmanager
+async def open_mount(root: Directory, mountpoint: Path) -> AsyncIterator[Mount]:
+    """Mount *root* and serve it; on leaving, blocked readers get their last answer and the mount goes away.
+
+    Raises MountFailed. The process must touch no path below *mountpoint*.
+    """
+    operations = _Operations(root)
+    _init(operations, mountpoint)
+    mount = Mount(operations.waits)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mount.run)
+            try:
+                yield mount
+            finally:
+                with trio.move_on_after(_DRAIN_S, shield=True):
+                    await operations.waits.close()
+                nursery.cancel_scope.cancel()
+    finally:
+        pyfuse3.close()
+        with trio.move_on_after(_DRAIN_S, shield=True):
+            await operations.release_all()
+
+
+def _init(operations: _Operations, mountpoint: Path) -> None:
+    """Mount, with ``auto_unmount`` where fusermount3 is there to do it: it cleans up after a daemon that was killed."""
+    options = {"default_permissions", f"fsname={FSTYPE}", f"subtype={FSTYPE}"}
+    attempts: Iterable[set[str]] = [options]
+    if shutil.which("fusermount3"):
+        attempts = [options | {"auto_unmount"}, options]
+    for attempt in attempts:
+        try:
+            pyfuse3.init(operations, str(mountpoint), attempt)
+        except RuntimeError:
+            continue
+        return
+    raise MountFailed(f"{mountpoint} cannot be mounted; `ollie-fuse doctor` says what is missing")
