@@ -83,8 +83,7 @@ def _doctor(paths: Paths, environ: Mapping[str, str]) -> int:
     checks = [*check_host(), *_check_mountpoint(paths), *_check_config(paths, environ), *_check_local(paths)]
     for check in checks:
         print(
-            f"{'ok  ' if not check.trouble else 'FAIL'} {check.name}"
-            + (f": {check.trouble}" if check.trouble else "")
+            f"{'ok  ' if not check.trouble else 'FAIL'} {check.name}" + (f": {check.trouble}" if check.trouble else "")
         )
         if check.trouble:
             print(f"     {check.remedy}")

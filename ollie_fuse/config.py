@@ -237,9 +237,7 @@ def parse_backends(text: str, environ: Mapping[str, str], *, file: str = "backen
 class _Wrong(Exception):
     """A section that cannot be used: one sentence, or one for each key."""
 
-    def __init__(
-        self, sentence: str = "", *, line: int | None = None, by_key: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, sentence: str = "", *, line: int | None = None, by_key: Mapping[str, str] | None = None) -> None:
         super().__init__(sentence)
         self._line = line
         self._sentences: list[tuple[str | None, str]] = list((by_key or {}).items()) or [(None, sentence)]
@@ -265,7 +263,7 @@ class _Section:
         return self.first_line + next(matches, 0)
 
 
-_HEAD = re.compile(r"\s*\[([^\]]+)\]")
+_HEAD = re.compile(r"\s*\[(.+?)\]")
 
 
 def _sections(text: str) -> Iterator[_Section]:
@@ -284,15 +282,11 @@ def _backend_of(section: _Section, environ: Mapping[str, str]) -> BackendConfig:
     settings = _settings_of(section)
     kind = settings.get("kind", "openai")
     unknown = {key: sentence for key in settings if (sentence := _why_not(key, kind))}
-    plain = {
-        key: value for key, value in settings.items() if key not in unknown and not _HEADER.fullmatch(key)
-    }
+    plain = {key: value for key, value in settings.items() if key not in unknown and not _HEADER.fullmatch(key)}
     headers = {match[1]: value for key, value in settings.items() if (match := _HEADER.fullmatch(key))}
     key = environ.get(plain.get("key-env", ""), "").strip() or plain.get("key") or None
     try:
-        backend = BackendConfig.model_validate(
-            {**plain, "section": section.name, "headers": headers, "key": key}
-        )
+        backend = BackendConfig.model_validate({**plain, "section": section.name, "headers": headers, "key": key})
     except ValidationError as exc:
         raise _Wrong(by_key=unknown | _sentences(exc)) from None  # the cause would hold the values
     if unknown:
@@ -313,9 +307,7 @@ def _settings_of(section: _Section) -> dict[str, str]:
         raise _Wrong(by_key={exc.option: f"key {exc.option!r} is there twice"}) from None
     except configparser.ParsingError as exc:  # its own message quotes the line, which may hold a key
         number = exc.errors[0][0] if exc.errors else 1
-        raise _Wrong(
-            "the line is not of the form KEY = VALUE", line=section.first_line + number - 1
-        ) from None
+        raise _Wrong("the line is not of the form KEY = VALUE", line=section.first_line + number - 1) from None
     return dict(parser["section"])
 
 

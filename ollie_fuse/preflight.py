@@ -1,4 +1,4 @@
-"""What must be true before a mount: one daemon, a place to mount at, and a kernel that lets us; and how to mend each."""
+"""What must be true before a mount (one daemon, an empty place, a kernel that lets us) and how to mend each."""
 
 import fcntl
 import os
@@ -90,15 +90,17 @@ async def prepare_mountpoint(mountpoint: Path) -> None:
         kind = mounted_type(mountpoint)
     if kind is not None:
         raise Unmountable(f"a filesystem ({kind}) is mounted at {mountpoint} already")
+    _make_empty(mountpoint)
+
+
+def _make_empty(mountpoint: Path) -> None:
     try:
         mountpoint.mkdir(parents=True, exist_ok=True)
         is_empty = not any(mountpoint.iterdir())
     except OSError as exc:
         raise Unmountable(f"{mountpoint} cannot be a mount point: {exc.strerror}") from exc
     if not is_empty:
-        raise Unmountable(
-            f"{mountpoint} is not empty; move what is in it, or set $OLLIE to another directory"
-        )
+        raise Unmountable(f"{mountpoint} is not empty; move what is in it, or set $OLLIE to another directory")
 
 
 async def _is_dead(mountpoint: Path) -> bool:

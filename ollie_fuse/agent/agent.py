@@ -1,8 +1,8 @@
 """One agent: an actor with a history, a queue of prompts and at most one running turn.
 
-Its state is changed synchronously, between checkpoints, so nobody ever sees it half changed: a prompt that was taken is in
-the queue before the write or close that gave it returns, and the last word of a reply stands in it before the state says
-idle. Only ``run`` waits.
+Its state is changed synchronously, between checkpoints, so nobody ever sees it half changed: a prompt that was
+taken is in the queue before the write or close that gave it returns, and the last word of a reply stands in it
+before the state says idle. Only ``run`` waits.
 """
 
 import logging
@@ -96,10 +96,8 @@ class Agent:
         self.touch(Topic.ERROR)
 
     def _refresh_state(self) -> None:
-        if self._turn is not None:
-            state = "thinking"
-        else:
-            state = "receiving" if self._receiving else "idle"
+        at_rest = "receiving" if self._receiving else "idle"
+        state = at_rest if self._turn is None else "thinking"
         if state != self.state:
             self.state = state
             self.seq += 1

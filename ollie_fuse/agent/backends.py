@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
+from ollie_fuse.agent.usage import Totals
 from ollie_fuse.config import BackendConfig, BackendsFile, Mistake, Price
 from ollie_fuse.errors import Invalid, RemoteFailed
 from ollie_fuse.providers import ModelInfo, Provider, Usage
-
-from ollie_fuse.agent.usage import Totals
 
 log = logging.getLogger(__name__)
 

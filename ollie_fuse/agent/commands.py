@@ -171,6 +171,4 @@ def render_queue(agent: "Agent") -> str:
 
 async def run_queue_lines(agent: "Agent", text: str) -> str:
     """Carry out the lines written to ``queue``."""
-    return "".join(
-        [await command.verb.run(agent, command.arguments) for _, command in parse_lines(text, QUEUE_VERBS)]
-    )
+    return "".join([await command.verb.run(agent, command.arguments) for _, command in parse_lines(text, QUEUE_VERBS)])

@@ -11,7 +11,8 @@ PROMPT_LIMIT_BYTES = 1 << 20
 class Exchange:
     """One prompt and what came of it.
 
-    ``reply`` streams what the agent says; ``answer`` gets its last message alone, at the end. Both wait until ``finish``.
+    ``reply`` streams what the agent says; ``answer`` gets its last message alone, at the end. Both wait until
+    ``finish``.
     """
 
     __slots__ = ("answer", "number", "reply", "text")

@@ -64,7 +64,7 @@ class Growing:
         return bytes(self._data[offset : offset + size])
 
     def read_nowait(self, offset: int, size: int) -> bytes | None:
-        """Return what is there from *offset*; None when more may come, empty at the end; raises the error at the end."""
+        """Return what is there from *offset*; None when more may come. At the end: empty, or the error is raised."""
         if offset < len(self._data):
             return self.peek(offset, size)
         if not self._is_ended:

@@ -187,7 +187,7 @@ class Generation:
 
 
 def split_request(request: str) -> tuple[Given, str]:
-    """Split what is written to ``generate`` into the keys before an empty line, if that is what stands there, and the prompt."""
+    """Split what is written to ``generate`` into the keys before its first empty line, if any, and the prompt."""
     head, has_blank, rest = request.partition("\n\n")
     words = head.split()
     is_spec = bool(has_blank and words) and all(_KEY_VALUE.match(word) for word in words)

@@ -31,9 +31,7 @@ class _Parameter:
 SAMPLING: dict[str, _Parameter] = {
     "temperature": _Parameter(field="temperature", low=0, high=2, is_whole=False, help="randomness, 0 to 2"),
     "topP": _Parameter(field="top_p", low=0, high=1, is_whole=False, help="nucleus sampling, 0 to 1"),
-    "maxTokens": _Parameter(
-        field="max_tokens", low=1, high=1 << 24, is_whole=True, help="longest answer, in tokens"
-    ),
+    "maxTokens": _Parameter(field="max_tokens", low=1, high=1 << 24, is_whole=True, help="longest answer, in tokens"),
     "frequencyPenalty": _Parameter(
         field="frequency_penalty", low=-2, high=2, is_whole=False, help="against repetition, -2 to 2"
     ),

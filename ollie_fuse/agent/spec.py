@@ -53,8 +53,7 @@ def parse_spec(text: str, keys: Mapping[str, Key]) -> dict[str, list[str]]:
 def render_template(keys: Mapping[str, Key]) -> str:
     """Show every key with its default and its meaning, as comments around an empty spec."""
     lines = ["# write key=value words to this file; what is left out stands as shown here", ""]
-    for key in keys.values():
-        lines.append(f"# {key.name}={key.default:<24}  {key.help}")
+    lines += (f"# {key.name}={key.default:<24}  {key.help}" for key in keys.values())
     return "\n".join(lines) + "\n"
 
 

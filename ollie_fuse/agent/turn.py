@@ -1,4 +1,4 @@
-"""A turn: from a prompt to its final answer. It knows nothing of queues, and of stopping only that it can be cancelled."""
+"""A turn: from a prompt to its final answer. It knows nothing of queues; stopping it is cancelling its scope."""
 
 from typing import TYPE_CHECKING, assert_never
 
@@ -62,8 +62,8 @@ class Turn:
     def close(self, error: OllieError | None) -> None:
         """Keep what was said and end the reply.
 
-        A prompt that failed before the model said anything leaves the history, so that one the model cannot take (too long,
-        refused) does not spoil every later one.
+        A prompt that failed before the model said anything leaves the history, so that one the model cannot take
+        (too long, refused) does not spoil every later one.
         """
         history = self.agent.history
         if self.text.strip():

@@ -66,8 +66,6 @@ def cost_of(usage: Usage, price: Price | None) -> float | None:
     cached = usage.cached_tokens or 0
     cache_price = price.input if price.cache is None else price.cache
     per_million = (
-        (usage.input_tokens - cached) * price.input
-        + cached * cache_price
-        + usage.output_tokens * price.output
+        (usage.input_tokens - cached) * price.input + cached * cache_price + usage.output_tokens * price.output
     )
     return per_million / 1e6

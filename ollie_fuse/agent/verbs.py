@@ -17,7 +17,7 @@ class Verb(Generic[S]):
 
     name: str
     arguments: str = ""
-    """As help shows them: ``NAME`` is needed, ``[NAME]`` is not, and a last one in ``…`` takes the rest of the line raw."""
+    """As help shows them: ``NAME`` is needed, ``[NAME]`` is not, one that ends in ``…`` takes the rest of the line."""
     help: str
     run: Callable[[S, Sequence[str]], Awaitable[str]]
     """Act and return the answer, empty for none; raises to refuse, having changed nothing."""

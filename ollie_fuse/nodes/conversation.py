@@ -1,7 +1,7 @@
 """Files that one writes a request to and reads its answer from, on the same open file.
 
-Offsets of writes mean nothing here, and an answer is read from its start wherever the file's offset stands: a shell that
-wrote 3 bytes through ``exec 3<>file`` reads at offset 3, ``9p rdwr`` at 0.
+Offsets of writes mean nothing here, and an answer is read from its start wherever the file's offset stands: a shell
+that wrote 3 bytes through ``exec 3<>file`` reads at offset 3, ``9p rdwr`` at 0.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,8 @@
 """Directories of a synthetic tree: fixed ones, and ones that follow a live mapping.
 
-Nothing in them can be created, renamed or removed but what they offer themselves. One courtesy: ``rm -r`` unlinks what it
-listed before it removes the directory, so a process that listed a directory may unlink its files, to no effect.
+Nothing in them can be created, renamed or removed but what they offer themselves. One courtesy: ``rm -r`` unlinks
+what it listed before it removes the directory, so a process that listed a directory may unlink its files, to no
+effect.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -57,8 +58,8 @@ class FixedDirectory(Directory):
 class LiveDirectory(FixedDirectory, Generic[T]):
     """Fixed children and, beside them, one directory for each value of a live mapping.
 
-    *node_of* makes a value's node, once as long as the value is there, so that its inode outlives a rename. *make*, *remove*
-    and *move* are what mkdir, rmdir and rename do; they refuse by raising.
+    *node_of* makes a value's node, once as long as the value is there, so that its inode outlives a rename. *make*,
+    *remove* and *move* are what mkdir, rmdir and rename do; they refuse by raising.
     """
 
     __slots__ = ("_live", "_make", "_move", "_node_of", "_nodes", "_remove")

@@ -85,9 +85,7 @@ class _MirrorHandle(Handle):
         self._file.handles.discard(self)
         with trio.move_on_after(_CLOSE_LIMIT_S, shield=True):
             # A limiter of its own: a close must not queue behind reads that hang.
-            await trio.to_thread.run_sync(
-                self._close, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
-            )
+            await trio.to_thread.run_sync(self._close, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1))
 
     def apply(self, call: Callable[[int], _T]) -> _T:
         """Call with the descriptor, in a thread; EBADF once it is closed."""

@@ -1,10 +1,10 @@
 """Files that grow: logs that end where they end now, and streams whose reader waits for the rest.
 
-An unfinished stream cannot tell its size, and size matters: ``sendfile`` and ``splice`` (busybox and uutils ``cat``) read
-through the page cache, which asks for no more than the size that ``stat`` told, and a size of 0 makes them print nothing
-and exit 0. So such a stream tells UNFINISHED_BYTES and refuses the reads by which the page cache would fill itself; both
-programs then fall back to ``read(2)``, which goes past the cache and waits as it should. Measured on Linux 6.18: offset 0
-for the whole size, then offset 0 for one page.
+An unfinished stream cannot tell its size, and size matters: ``sendfile`` and ``splice`` (busybox and uutils
+``cat``) read through the page cache, which asks for no more than the size that ``stat`` told, and a size of 0 makes
+them print nothing and exit 0. So such a stream tells UNFINISHED_BYTES and refuses the reads by which the page cache
+would fill itself; both programs then fall back to ``read(2)``, which goes past the cache and waits as it should.
+Measured on Linux 6.18: offset 0 for the whole size, then offset 0 for one page.
 """
 
 from collections.abc import Callable

@@ -56,9 +56,7 @@ def error_of(failure: Failure) -> RemoteFailed:
     status = failure.status or next((int(code) for code in codes if code.isdecimal()), None)
     cls = _class_of(status, codes, failure.text.lower())
     place = f" (HTTP {status})" if status else ""
-    sentence = (
-        f"{failure.title}{place}: {words}" if words else f"{failure.title} failed{place} without a word"
-    )
+    sentence = f"{failure.title}{place}: {words}" if words else f"{failure.title} failed{place} without a word"
     if cls is RateLimited:
         return RateLimited(sentence, retry_after_s=failure.retry_after_s)
     return cls(sentence)

@@ -48,6 +48,7 @@ class _Server:
     """One running child that has said that it is ready."""
 
     provider: OpenAIProvider
+    url: str
     pid: int
     scope: trio.CancelScope
     ended: trio.Event
@@ -75,6 +76,11 @@ class LocalProvider:
     def pid(self) -> int | None:
         """The running child's process id."""
         return self._server.pid if self._server and not self._server.ended.is_set() else None
+
+    @property
+    def url(self) -> str | None:
+        """Where the running child serves; only with its key."""
+        return self._server.url if self._server and not self._server.ended.is_set() else None
 
     @asynccontextmanager
     async def open_stream(self, request: Request) -> AsyncIterator[AsyncIterator[Delta]]:
@@ -136,7 +142,12 @@ class LocalProvider:
     async def _run_server(self, model: _Model, task_status: trio.TaskStatus[_Server]) -> None:
         """Run one child until it ends or is told to."""
         key = secrets.token_urlsafe(32)
-        order = {"model": str(model.path), "alias": self._path.stem, "key": key, "window": model.window}
+        order: dict[str, str | int] = {
+            "model": str(model.path),
+            "alias": self._path.stem,
+            "key": key,
+            "window": model.window,
+        }
         ended = trio.Event()
         async with AsyncExitStack() as stack:
             scope = stack.enter_context(trio.CancelScope())
@@ -145,9 +156,11 @@ class LocalProvider:
             child = await stack.enter_async_context(
                 open_child([sys.executable, "-P", str(_SCRIPT)], stdin="pipe", stdout="pipe", stderr="null")
             )
-            provider = self._provider_at(await _ready_url(child, order), key)
+            stack.push_async_callback(child.stdin.aclose)  # it obeys its stdin sooner than SIGTERM
+            url = await _ready_url(child, order)
+            provider = self._provider_at(url, key)
             stack.push_async_callback(provider.aclose)
-            task_status.started(_Server(provider=provider, pid=child.pid, scope=scope, ended=ended))
+            task_status.started(_Server(provider=provider, url=url, pid=child.pid, scope=scope, ended=ended))
             await child.wait()
             self._ends.append(trio.current_time())
 

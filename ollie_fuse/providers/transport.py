@@ -6,7 +6,7 @@ No key and no header ever stands in a message: sentences are ours, and what a se
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -104,9 +104,7 @@ class Transport:
         self._client: httpx.AsyncClient | None = None
 
     @asynccontextmanager
-    async def open_response(
-        self, method: str, path: str, *, body: bytes | None = None
-    ) -> AsyncIterator[Response]:
+    async def open_response(self, method: str, path: str, *, body: bytes | None = None) -> AsyncIterator[Response]:
         """Send a request and wait for the answer's head; leaving closes the connection unless all was read.
 
         Raises what ``error_of`` makes of a status that is not 2xx, and what ERRORS says of all that breaks on
@@ -114,11 +112,11 @@ class Transport:
         """
         with translated(self._title):
             request = self._opened_client().stream(method, self._base_url + path, content=body)
-            async with request as response:
+            async with request as response, _open_body(response) as pieces:
                 if not response.is_success:
-                    raise error_of(await self._failure_of(response))
-                async with aclosing(self._pieces(response)) as pieces:
-                    yield Response(content_type=response.headers.get("content-type", ""), pieces=pieces)
+                    raise error_of(await self._failure_of(response, pieces))
+                async with aclosing(self._translated(pieces)) as ours:
+                    yield Response(content_type=response.headers.get("content-type", ""), pieces=ours)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -129,18 +127,16 @@ class Transport:
         """Return *text* without the secrets that this transport sends: servers quote what they refuse."""
         return redacted(text, self._headers.values())
 
-    async def _pieces(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    async def _translated(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         # Here too, so that who reads sees our errors; once a stream, so that a chunk costs nothing.
         with translated(self._title):
-            async for piece in response.aiter_bytes():
+            async for piece in pieces:
                 yield piece
 
-    async def _failure_of(self, response: httpx.Response) -> Failure:
+    async def _failure_of(self, response: httpx.Response, pieces: AsyncIterator[bytes]) -> Failure:
         body = bytearray()
-        with trio.move_on_after(
-            CONNECT_TIMEOUT_S
-        ):  # the status is known; its explanation is worth no long wait
-            async for piece in response.aiter_bytes():
+        with trio.move_on_after(CONNECT_TIMEOUT_S):  # the status is known; its explanation is worth no long wait
+            async for piece in pieces:
                 body += piece
                 if len(body) >= ERROR_BODY_LIMIT_BYTES:
                     break
@@ -161,15 +157,30 @@ class Transport:
                     timeout=self._timeout,
                     trust_env=not is_loopback(url.host),
                     verify=_verification(url.scheme),
-                    limits=httpx.Limits(
-                        max_connections=None, max_keepalive_connections=8, keepalive_expiry=30
-                    ),
+                    limits=httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=30),
                 )
             except (ImportError, ValueError, OSError) as exc:  # a SOCKS proxy, a bad proxy, no certificates
                 raise Rejected(
                     f"{self._title}: the proxy or certificate variables of the environment cannot be used"
                 ) from exc
         return self._client
+
+
+@asynccontextmanager
+async def _open_body(response: httpx.Response) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Read *response* in pieces; on leaving, end the reading wherever it is.
+
+    The generators that httpx nests do not close each other: left half read they wait for the garbage collector, and
+    trio warns. With the connection closed under them they run into its end and are done.
+    """
+    pieces = response.aiter_bytes()
+    try:
+        yield pieces
+    finally:
+        await response.aclose()
+        with suppress(httpx.HTTPError, httpx.StreamError):
+            async for _ in pieces:  # what was received already
+                pass
 
 
 def _verification(scheme: str) -> ssl.SSLContext | bool:

@@ -129,6 +129,4 @@ AGENT_FILES: Sequence[Row[Agent]] = (
 
 def agent_directory(agent: Agent) -> Directory:
     """Make the directory of one agent."""
-    return FixedDirectory(
-        lambda: {row.name: row.node(agent) for row in AGENT_FILES}, lambda: agent.created_ns
-    )
+    return FixedDirectory(lambda: {row.name: row.node(agent) for row in AGENT_FILES}, lambda: agent.created_ns)

@@ -119,9 +119,7 @@ def _render_usage(root: Root) -> str:
         for backend in root.backends
         for model, total in backend.totals.items()
     ]
-    return "# since the daemon started: backend model requests input_tokens output_tokens cost\n" + tabbed(
-        rows
-    )
+    return "# since the daemon started: backend model requests input_tokens output_tokens cost\n" + tabbed(rows)
 
 
 def _root_text(render: Callable[[Root], str], changed_ns: Callable[[Root], int]) -> Callable[[Root], Node]:
@@ -201,18 +199,14 @@ ROOT_FILES: Sequence[Row[Root]] = (
         _root_text(_render_models, lambda root: root.backends.changed_ns),
     ),
     Row("usage", "r", "totals by backend and model", _root_text(_render_usage, _now)),
-    Row(
-        "generate", "rw…", "write a prompt, read the answer on the same open file; nothing is kept", _generate
-    ),
+    Row("generate", "rw…", "write a prompt, read the answer on the same open file; nothing is kept", _generate),
     Row(
         "agents",
         "d",
         "your agent configurations, passed through",
         lambda root: MirrorDirectory(root.config / "agents"),
     ),
-    Row(
-        "prompts", "d", "your prompts, passed through", lambda root: MirrorDirectory(root.config / "prompts")
-    ),
+    Row("prompts", "d", "your prompts, passed through", lambda root: MirrorDirectory(root.config / "prompts")),
     Row("session", "d", "the sessions, one directory each; mkdir, mv, rmdir", _sessions_directory),
     Row(
         ".ignore",

@@ -1,15 +1,15 @@
 """A model server of our own on loopback, scripted: by a callable in a test, by the prompt as a process.
 
 As a process (``python -m tests.fakes.model_server``) it prints ``ready URL`` and lives until its stdin ends.
-A line of the last user message that starts with ``!fake`` says what to do::
+A line of the last user message that starts with ``@fake`` says what to do::
 
-    !fake hold                  never answer until the client goes
-    !fake until PATH            answer when the file PATH exists
-    !fake chunks 20 delay 0.05  twenty chunks, fifty milliseconds apart
-    !fake status 500            an error of this status
-    !fake cut                   break off in the middle of the answer
-    !fake say TEXT              answer TEXT
-    !fake size BYTES            answer as many bytes
+    @fake hold                  never answer until the client goes
+    @fake until PATH            answer when the file PATH exists
+    @fake chunks 20 delay 0.05  twenty chunks, fifty milliseconds apart
+    @fake status 500            an error of this status
+    @fake cut                   break off in the middle of the answer
+    @fake say TEXT              answer TEXT
+    @fake size BYTES            answer as many bytes
 
 Without one it echoes. Several lines add up (``hold`` and ``until`` hold what the others say).
 """
@@ -56,9 +56,7 @@ class Reply:
     """Close the connection after the chunks."""
     finish: str | None = "stop"
     """The finish reason; None leaves it out."""
-    usage: Mapping[str, object] | None = field(
-        default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 3}
-    )
+    usage: Mapping[str, object] | None = field(default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 3})
     raw: bytes | None = None
     """The whole event stream as it is, instead of all above."""
     content_type: str = "text/event-stream"
@@ -99,11 +97,11 @@ def echo(body: dict[str, object]) -> Reply:
 
 
 def obey(body: dict[str, object]) -> Reply:
-    """Do what the ``!fake`` lines of the prompt say; without one, echo."""
+    """Do what the ``@fake`` lines of the prompt say; without one, echo."""
     reply = echo(body)
     for line in text_of_last_user(body).splitlines():
-        if line.startswith("!fake "):
-            reply = _obey_line(reply, line.removeprefix("!fake "))
+        if line.startswith("@fake "):
+            reply = _obey_line(reply, line.removeprefix("@fake "))
     return reply
 
 
@@ -255,45 +253,44 @@ class _Connection:
             return
         fields = {"content-type": reply.content_type, "transfer-encoding": "chunked", **reply.headers}
         await self._stream.send_all(_head(200, fields))
-        async for frame in _frames(reply):
-            await self._stream.send_all(b"%x\r\n%b\r\n" % (len(frame), frame))
+        await self._send_stream(reply)
         if reply.cut:
             await self._stream.aclose()
         else:
             await self._stream.send_all(b"0\r\n\r\n")
 
+    async def _send_stream(self, reply: Reply) -> None:
+        if reply.raw is not None:
+            await self._send_chunk(reply.raw)
+            return
+        for text in reply.reasoning:
+            await self._send_chunk(_frame(_chunk({"reasoning_content": text})))
+        for number, text in enumerate(reply.chunks):
+            await self._pass_gate(reply, number)
+            await self._send_chunk(_frame(_chunk({"content": text})))
+        await self._pass_gate(reply, len(reply.chunks))
+        if not reply.cut:
+            for frame in _last_frames(reply):
+                await self._send_chunk(frame)
+
+    async def _pass_gate(self, reply: Reply, number: int) -> None:
+        gate = reply.gates.get(number)
+        while gate is not None and not gate.is_set():
+            with trio.move_on_after(reply.heartbeat_s or math.inf):
+                await gate.wait()
+            if not gate.is_set():
+                await self._send_chunk(b": still here\n\n")
+        if reply.delay_s:
+            await trio.sleep(reply.delay_s)
+
+    async def _send_chunk(self, piece: bytes) -> None:
+        if piece:  # an empty one would end the body
+            await self._stream.send_all(b"%x\r\n%b\r\n" % (len(piece), piece))
+
 
 def _head(status: int, fields: Mapping[str, str]) -> bytes:
     lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
-
-
-async def _frames(reply: Reply) -> AsyncIterator[bytes]:
-    if reply.raw is not None:
-        yield reply.raw
-        return
-    for text in reply.reasoning:
-        yield _frame(_chunk({"reasoning_content": text}))
-    for number, text in enumerate(reply.chunks):
-        async for beat in _pass_gate(reply, number):
-            yield beat
-        yield _frame(_chunk({"content": text}))
-    async for beat in _pass_gate(reply, len(reply.chunks)):
-        yield beat
-    if not reply.cut:
-        for frame in _last_frames(reply):
-            yield frame
-
-
-async def _pass_gate(reply: Reply, number: int) -> AsyncIterator[bytes]:
-    gate = reply.gates.get(number)
-    while gate is not None and not gate.is_set():
-        with trio.move_on_after(reply.heartbeat_s or math.inf):
-            await gate.wait()
-        if not gate.is_set():
-            yield b": still here\n\n"
-    if reply.delay_s:
-        await trio.sleep(reply.delay_s)
 
 
 def _last_frames(reply: Reply) -> Iterator[bytes]:

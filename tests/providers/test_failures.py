@@ -63,7 +63,7 @@ def test_error_table(status: int | None, text: str, error: type[RemoteFailed]) -
     ],
 )
 def test_sentence(text: str, words: str) -> None:
-    """The sentence names the backend and the status and carries the provider's own words, at most 300 characters."""
+    """A sentence names the backend and the status and carries the provider's own words, 300 characters at most."""
     sentence = str(error_of(Failure(title="fake", status=500, text=text)))
     assert sentence.startswith("fake")
     assert "HTTP 500" in sentence

@@ -169,7 +169,7 @@ def test_error_frames(event: Event, error: type[Exception]) -> None:
     assert type(caught.value) is error
 
 
-BAD = [None, 7, True, "x", [], [[]], {}, {"a": 1}, {"delta": 7}, -1]
+BAD: list[object] = [None, 7, True, "x", [], [[]], {}, {"a": 1}, {"delta": 7}, -1]
 
 
 @pytest.mark.parametrize("bad", BAD)

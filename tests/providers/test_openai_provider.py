@@ -71,7 +71,7 @@ async def test_connection_is_used_again(provider: OpenAIProvider, server: ModelS
 
 
 async def test_cancel_closes_the_connection(provider: OpenAIProvider, server: ModelServer) -> None:
-    """Cancelling in the middle of a stream makes the server see its client go, and the provider stays usable."""
+    """Cancelling in the middle of a stream ends it at the server too, and the provider stays usable."""
     server.replies.append(Reply(chunks=("a", "b"), gates={1: trio.Event()}))
     with trio.fail_after(10):
         with trio.CancelScope() as scope:
@@ -157,11 +157,11 @@ async def test_recorded_stream(provider: OpenAIProvider, server: ModelServer) ->
 
 
 async def test_silence_is_transient(server: ModelServer, config: BackendConfig) -> None:
-    """A server that says nothing for as long as call-timeout allows has failed, before its head and in its stream."""
+    """A server that is silent for as long as call-timeout allows has failed, before its head and after."""
     provider = OpenAIProvider(config.model_copy(update={"call_timeout_s": 0.1}))
     server.replies += [Reply(hold=True), Reply(chunks=("a", "b"), gates={1: trio.Event()})]
     for _ in range(2):
-        with pytest.raises(Transient, match="silent|still"):
+        with pytest.raises(Transient, match=r"silent|still"):
             await ask(provider)
     await provider.aclose()
 
@@ -185,7 +185,7 @@ async def test_models(provider: OpenAIProvider) -> None:
 
 async def test_missing_key_is_told_before_asking(server: ModelServer) -> None:
     """A key that was to come from the environment and did not is refused here, with the variable's name."""
-    provider = OpenAIProvider(BackendConfig(section="x", url=server.url, key_env="SOME_KEY"))
+    provider = OpenAIProvider(BackendConfig.model_validate({"section": "x", "url": server.url, "key-env": "SOME_KEY"}))
     with pytest.raises(Rejected, match="SOME_KEY"):
         await ask(provider)
     assert not server.requests

@@ -18,7 +18,7 @@ EVENTS = [Event(name="error", data="{\n two\n"), Event(data="é日🦙"), Event(
 
 
 def test_fields_and_comments() -> None:
-    """Data lines join; comments, ids, blank lines without data and an event that the end cuts off are none."""
+    """Data lines join; comments, blank lines without data and an event that the end cuts off are none."""
     assert events_of([SAMPLE]) == EVENTS
 
 

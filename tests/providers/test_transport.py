@@ -83,7 +83,7 @@ def test_redaction() -> None:
 async def test_nobody_listens(unused_tcp_url: str) -> None:
     """A refused connection is transient and says so in a sentence."""
     transport = Transport(title="fake", base_url=unused_tcp_url, headers={}, timeout_s=5)
-    with pytest.raises(Transient, match="^fake cannot be reached"):
+    with pytest.raises(Transient, match=r"^fake cannot be reached"):
         async with transport.open_response("GET", "/models"):
             raise AssertionError
     await transport.aclose()

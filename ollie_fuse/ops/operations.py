@@ -1,50 +1,32 @@
 """The FUSE door: serves a tree of nodes through the kernel. It alone knows pyfuse3, and nothing of what nodes mean.
 
-What pyfuse3 3.5 forces (measured): any exception but FUSEError that leaves a handler ends the mount, so every handler goes
-through one guard; ``main()`` counts blocked handlers against ``max_tasks``, so that is unbounded; ``terminate()`` waits for
-blocked handlers, so the mount ends by cancelling the scope around ``main()``; one mount a process.
+What pyfuse3 3.5 forces (measured): any exception but FUSEError that leaves a handler ends the mount, so every
+handler goes through one guard; ``main()`` counts blocked handlers against ``max_tasks``, so that is unbounded;
+``terminate()`` waits for blocked handlers, so the mount ends by cancelling the scope around ``main()``; one mount a
+process.
 """
 
 import errno
 import functools
 import logging
 import os
-import shutil
 import stat
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import pyfuse3
-import trio
 
-from ollie_fuse.errors import (
-    NotPermitted,
-    OllieError,
-    Stopped,
-    errno_of,
-    is_unexpected,
-)
+from ollie_fuse.errors import NotPermitted, errno_of, is_unexpected
 from ollie_fuse.nodes import Directory, File, Handle, Node, Opening
+from ollie_fuse.ops.callers import Listings, ProcessCaller
+from ollie_fuse.ops.waits import Waits
 
 log = logging.getLogger(__name__)
 
-FSTYPE = "ollie"
-_MAX_TASKS = 1 << 30
 _BLOCK_BYTES = 512
-_LISTED_S = 10.0
-"""How long a process that listed a directory may unlink what it saw; ``rm -r`` of a session takes milliseconds."""
-_DRAIN_S = 0.5
-"""How long blocked readers have to take their last answer before the mount goes away under them."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class MountFailed(OllieError):
-    """The kernel or fusermount3 refused the mount."""
 
 
 def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -64,79 +46,6 @@ def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutin
     return guarded
 
 
-class Waits:
-    """The readers that are blocked at this door."""
-
-    def __init__(self) -> None:
-        self._scopes: set[trio.CancelScope] = set()
-        self._is_closed = False
-        self._changed = trio.lowlevel.ParkingLot()
-
-    @property
-    def blocked(self) -> int:
-        """How many readers wait now."""
-        return len(self._scopes)
-
-    async def wait(self, park: Callable[[], Awaitable[None]]) -> None:
-        """Wait in *park*; raises Stopped once the door closes."""
-        if not self._is_closed:
-            with trio.CancelScope() as scope:
-                self._scopes.add(scope)
-                try:
-                    await park()
-                finally:
-                    self._scopes.remove(scope)
-                    self._changed.unpark_all()
-        if self._is_closed:
-            raise Stopped("the daemon is shutting down")
-
-    async def close(self) -> None:
-        """End every wait, now and later; returns when all have ended.
-
-        A reader goes from its wait to its reply without a checkpoint, so by then the kernel has every answer.
-        """
-        self._is_closed = True
-        for scope in self._scopes:
-            scope.cancel()
-        while self._scopes:
-            await self._changed.park()
-
-
-class _Listings:
-    """Which process listed which directory of late."""
-
-    def __init__(self) -> None:
-        self._until: dict[tuple[int, int], float] = {}
-
-    def add(self, pid: int, directory: Directory) -> None:
-        now = time.monotonic()
-        if len(self._until) > 1024:
-            self._until = {key: until for key, until in self._until.items() if until > now}
-        self._until[pid, directory.inode] = now + _LISTED_S
-
-    def has(self, pid: int, directory: Directory) -> bool:
-        return self._until.get((pid, directory.inode), 0.0) > time.monotonic()
-
-
-class _Caller:
-    """Who made a FUSE request. The pid is the calling thread's, and 0 from outside our pid namespace."""
-
-    __slots__ = ("_listings", "_pid")
-
-    def __init__(self, pid: int, listings: _Listings) -> None:
-        self._pid = pid
-        self._listings = listings
-
-    def cwd(self) -> str | None:
-        try:
-            return os.readlink(f"/proc/{self._pid}/cwd")
-        except OSError:
-            return None
-
-    def has_listed(self, directory: Directory) -> bool:
-        return self._listings.has(self._pid, directory)
-
-
 class _Listing:
     """An open directory: its entries, as they were at the first read from the start."""
 
@@ -147,7 +56,7 @@ class _Listing:
         self.entries: Sequence[tuple[str, Node]] = ()
 
 
-class _Operations(pyfuse3.Operations):
+class TreeOperations(pyfuse3.Operations):
     """One served tree: the table of inodes the kernel knows, and that of open files."""
 
     def __init__(self, root: Directory) -> None:
@@ -157,7 +66,7 @@ class _Operations(pyfuse3.Operations):
         self._lookups: dict[int, int] = {}
         self._handles: dict[int, Handle] = {}
         self._listings: dict[int, _Listing] = {}
-        self._listed = _Listings()
+        self._listed = Listings()
         self._last_fh = 0
         self._owner = (os.getuid(), os.getgid())
         self._root = root
@@ -195,8 +104,8 @@ class _Operations(pyfuse3.Operations):
         self._last_fh += 1
         return self._last_fh
 
-    def _caller(self, ctx: pyfuse3.RequestContext) -> _Caller:
-        return _Caller(ctx.pid, self._listed)
+    def _caller(self, ctx: pyfuse3.RequestContext) -> ProcessCaller:
+        return ProcessCaller(ctx.pid, self._listed)
 
     # Names and attributes
 
@@ -223,9 +132,7 @@ class _Operations(pyfuse3.Operations):
         return entry
 
     @_guard
-    async def lookup(
-        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
-    ) -> pyfuse3.EntryAttributes:
+    async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         return await self._looked_up(await self._directory(parent_inode).lookup(os.fsdecode(name)))
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:  # must not raise
@@ -420,66 +327,3 @@ def _opening_of(flags: int) -> Opening:
         truncate=bool(flags & os.O_TRUNC),
         append=bool(flags & os.O_APPEND),
     )
-
-
-class Mount:
-    """A mounted tree."""
-
-    def __init__(self, waits: Waits) -> None:
-        self._waits = waits
-        self._ended = trio.Event()
-
-    @property
-    def blocked_readers(self) -> int:
-        """How many reads wait for something to happen."""
-        return self._waits.blocked
-
-    async def wait_unmounted(self) -> None:
-        """Wait until somebody unmounts it from outside."""
-        await self._ended.wait()
-
-    async def run(self) -> None:
-        """Serve until the filesystem is unmounted or this is cancelled."""
-        try:
-            await pyfuse3.main(1, _MAX_TASKS)
-        finally:
-            self._ended.set()
-
-
-@asynccontextmanager
-async def open_mount(root: Directory, mountpoint: Path) -> AsyncIterator[Mount]:
-    """Mount *root* and serve it; on leaving, blocked readers get their last answer and the mount goes away.
-
-    Raises MountFailed. The process must touch no path below *mountpoint*.
-    """
-    operations = _Operations(root)
-    _init(operations, mountpoint)
-    mount = Mount(operations.waits)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(mount.run)
-            try:
-                yield mount
-            finally:
-                with trio.move_on_after(_DRAIN_S, shield=True):
-                    await operations.waits.close()
-                nursery.cancel_scope.cancel()
-    finally:
-        pyfuse3.close()
-        with trio.move_on_after(_DRAIN_S, shield=True):
-            await operations.release_all()
-
-
-def _init(operations: _Operations, mountpoint: Path) -> None:
-    """Mount, with ``auto_unmount`` where fusermount3 is there to do it: it cleans up after a daemon that was killed."""
-    options = {"default_permissions", f"fsname={FSTYPE}", f"subtype={FSTYPE}"}
-    attempts: Iterable[set[str]] = [options]
-    if shutil.which("fusermount3"):
-        attempts = [options | {"auto_unmount"}, options]
-    for attempt in attempts:
-        try:
-            pyfuse3.init(operations, str(mountpoint), attempt)
-        except RuntimeError:
-            continue
-        return
-    raise MountFailed(f"{mountpoint} cannot be mounted; `ollie-fuse doctor` says what is missing")

@@ -1,0 +1,5 @@
+"""The FUSE door: nodes → pyfuse3. It alone knows pyfuse3, and nothing of what nodes mean."""
+
+from ollie_fuse.ops.mount import Mount, MountFailed, open_mount
+
+__all__ = ["Mount", "MountFailed", "open_mount"]

@@ -1,0 +1,44 @@
+"""Who makes a request, as far as the kernel tells: a thread id, and what proc(5) says of it."""
+
+import os
+import time
+
+from ollie_fuse.nodes import Directory
+
+_LISTED_S = 10.0
+"""How long a process that listed a directory may unlink what it saw; ``rm -r`` of a session takes milliseconds."""
+
+
+class Listings:
+    """Which process listed which directory of late."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[int, int], float] = {}
+
+    def add(self, pid: int, directory: Directory) -> None:
+        now = time.monotonic()
+        if len(self._until) > 1024:
+            self._until = {key: until for key, until in self._until.items() if until > now}
+        self._until[pid, directory.inode] = now + _LISTED_S
+
+    def has(self, pid: int, directory: Directory) -> bool:
+        return self._until.get((pid, directory.inode), 0.0) > time.monotonic()
+
+
+class ProcessCaller:
+    """Who made a FUSE request. The pid is the calling thread's, and 0 from outside our pid namespace."""
+
+    __slots__ = ("_listings", "_pid")
+
+    def __init__(self, pid: int, listings: Listings) -> None:
+        self._pid = pid
+        self._listings = listings
+
+    def cwd(self) -> str | None:
+        try:
+            return os.readlink(f"/proc/{self._pid}/cwd")
+        except OSError:
+            return None
+
+    def has_listed(self, directory: Directory) -> bool:
+        return self._listings.has(self._pid, directory)
