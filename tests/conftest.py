@@ -10,6 +10,17 @@ from pathlib import Path
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--long`` runs the searches for rare faults at their full length, which takes minutes."""
+    parser.addoption("--long", action="store_true", help="run rare-fault searches at their full length")
+
+
+@pytest.fixture
+def is_long(request: pytest.FixtureRequest) -> bool:
+    """Whether to search at full length."""
+    return bool(request.config.getoption("--long"))
+
+
 @pytest.fixture(autouse=True)
 def _own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every place that the package would look for is in the test's own folder."""

@@ -75,11 +75,7 @@ def test_imports_point_one_way(path: Path) -> None:
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_foreign_library_has_one_home(library: str) -> None:
     """A foreign library is imported only by the file that wraps it."""
-    users = {
-        str(p.relative_to(PACKAGE))
-        for p in FILES
-        if library in {n.split(".")[0] for n in imports(p)}
-    }
+    users = {str(p.relative_to(PACKAGE)) for p in FILES if library in {n.split(".")[0] for n in imports(p)}}
     assert users <= ONLY_IN[library]
 
 

@@ -176,9 +176,14 @@ class Agent:
     # Commands
 
     def stop(self) -> bool:
-        """Cancel the running turn and hold what waits behind it; tell whether there was one."""
+        """Cancel the running turn and hold what waits behind it; tell whether there was one.
+
+        A prompt whose release is late (closed, but not taken yet) is stopped too.
+        """
+        for draft in self._receiving:
+            draft.is_stopped = True
         if self._turn is None:
-            return False
+            return bool(self._receiving)
         self.is_held = bool(self.queue)
         for exchange in self.queue:
             exchange.finish(error=Stopped("the queue is held; `resume` or the next prompt lets it go on"))

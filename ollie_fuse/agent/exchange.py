@@ -3,7 +3,7 @@
 from codecs import getincrementaldecoder
 
 from ollie_fuse.agent.growing import Growing
-from ollie_fuse.errors import Invalid, OllieError, TooLarge
+from ollie_fuse.errors import Invalid, OllieError, Stopped, TooLarge
 
 PROMPT_LIMIT_BYTES = 1 << 20
 
@@ -47,7 +47,7 @@ class Draft:
     Once a piece was refused the whole draft is, so that no half of a prompt is ever sent.
     """
 
-    __slots__ = ("_decoder", "_pieces", "_size", "error", "exchange")
+    __slots__ = ("_decoder", "_pieces", "_size", "error", "exchange", "is_stopped")
 
     def __init__(self) -> None:
         self._decoder = getincrementaldecoder("utf-8")()
@@ -56,6 +56,8 @@ class Draft:
         self.error: OllieError | None = None
         self.exchange: Exchange | None = None
         """Given at the first flush with text: from then on ``reply`` waits for it."""
+        self.is_stopped = False
+        """Whether somebody stopped it and nothing was written since: its release was only late."""
 
     @property
     def is_empty(self) -> bool:
@@ -64,6 +66,7 @@ class Draft:
 
     def write(self, data: bytes) -> None:
         """Append; raises, now and from now on, when the text is too large or not UTF-8."""
+        self.is_stopped = False
         if self.error is None:
             self._take(data)
         if self.error is not None:
@@ -85,6 +88,8 @@ class Draft:
             self.error = Invalid("the prompt ends inside a UTF-8 character; nothing of it was sent")
         if self.error is None and not "".join(self._pieces).strip():
             self.error = Invalid("an empty prompt was not sent")
+        if self.error is None and self.is_stopped:
+            self.error = Stopped("the prompt was stopped before its turn began")
         if self.error is not None:
             raise self.error
         return "".join(self._pieces).removesuffix("\n")

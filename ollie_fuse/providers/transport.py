@@ -21,6 +21,7 @@ from ollie_fuse.providers.failures import Failure, error_of
 
 CONNECT_TIMEOUT_S = 10.0
 ERROR_BODY_LIMIT_BYTES = 64 << 10
+_CONNECTED = "connection.connect_tcp.complete"
 _SHORTEST_SECRET = 8  # a shorter header value is no secret and may be a common word
 
 
@@ -111,8 +112,8 @@ class Transport:
         the way.
         """
         with translated(self._title):
-            request = self._opened_client().stream(method, self._base_url + path, content=body)
-            async with request as response, _open_body(response) as pieces:
+            response = await self._send(method, self._base_url + path, body)
+            async with _open_body(response) as pieces:
                 if not response.is_success:
                     raise error_of(await self._failure_of(response, pieces))
                 async with aclosing(self._translated(pieces)) as ours:
@@ -126,6 +127,26 @@ class Transport:
     def redact(self, text: str) -> str:
         """Return *text* without the secrets that this transport sends: servers quote what they refuse."""
         return redacted(text, self._headers.values())
+
+    async def _send(self, method: str, url: str, body: bytes | None) -> httpx.Response:
+        """Send a request and wait for the head, once more for each kept connection that turns out to be closed.
+
+        A server may close an idle connection in the very moment in which it is used again; llama.cpp does so often. Each
+        such failure takes a connection out of the pool, so this ends with a new one at the latest.
+        """
+        client = self._opened_client()
+        while True:
+            steps: list[str] = []
+
+            async def trace(step: str, _: Mapping[str, object], *, seen: list[str] = steps) -> None:
+                seen.append(step)
+
+            request = client.build_request(method, url, content=body, extensions={"trace": trace})
+            try:
+                return await client.send(request, stream=True)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                if _CONNECTED in steps:
+                    raise
 
     async def _translated(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         # Here too, so that who reads sees our errors; once a stream, so that a chunk costs nothing.

@@ -54,6 +54,8 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: bool = False
     """Close the connection after the chunks."""
+    drop: bool = False
+    """Close the connection instead of answering, as a server does that had just closed an idle one."""
     finish: str | None = "stop"
     """The finish reason; None leaves it out."""
     usage: Mapping[str, object] | None = field(default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 3})
@@ -192,7 +194,7 @@ class ModelServer:
                 if not request.answered.is_set():
                     request.gone.set()
             nursery.cancel_scope.cancel()
-        return request.answered.is_set() and not reply.cut
+        return request.answered.is_set() and not (reply.cut or reply.drop)
 
 
 async def _wait_for_start(reply: Reply) -> None:
@@ -248,6 +250,9 @@ class _Connection:
         await self._stream.send_all(_head(status, fields) + body)
 
     async def send_reply(self, reply: Reply) -> None:
+        if reply.drop:
+            await self._stream.aclose()
+            return
         if reply.status != 200:
             await self.send_json(reply.status, _error(reply.error or "no reason"), reply.headers)
             return

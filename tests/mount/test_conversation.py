@@ -173,7 +173,7 @@ def test_generate_keeps_nothing(world: World) -> None:
 
 def test_new_gives_the_name(world: World) -> None:
     """`new` answers with the name on the same open file, and reads as a template before."""
-    script = 'exec 3<>$m/session/new; echo "cwd=$PWD title=\'two words\'" >&3; read name <&3; echo $name'
+    script = "exec 3<>$m/session/new; echo \"cwd=$PWD title='two words'\" >&3; read name <&3; echo $name"
     name = world.out(script).strip()
     assert world.out(f"cat $m/session/{name}/cwd $m/session/{name}/title") == f"{world.home}\ntwo words\n"
     assert "# cwd=" in world.out("cat $m/session/new")

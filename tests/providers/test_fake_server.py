@@ -39,17 +39,17 @@ async def ask(provider: OpenAIProvider, text: str) -> list[str]:
 
 
 async def test_obeys_the_prompt(provider: OpenAIProvider, tmp_path: Path) -> None:
-    """Each `!fake` line does what the module says, and the server outlives what it was told to break."""
+    """Each `@fake` line does what the module says, and the server outlives what it was told to break."""
     assert "".join(await ask(provider, "hello")) == "You said: hello"
-    assert await ask(provider, "now\n!fake say all of this") == ["all of this"]
-    assert len(await ask(provider, "!fake chunks 20 delay 0.001")) == 20
-    assert len("".join(await ask(provider, "!fake size 100000"))) == 100_000
+    assert await ask(provider, "now\n@fake say all of this") == ["all of this"]
+    assert len(await ask(provider, "@fake chunks 20 delay 0.001")) == 20
+    assert len("".join(await ask(provider, "@fake size 100000"))) == 100_000
     with pytest.raises(Transient, match="HTTP 500"):
-        await ask(provider, "!fake status 500")
+        await ask(provider, "@fake status 500")
     with pytest.raises(Transient):
-        await ask(provider, "!fake cut")
+        await ask(provider, "@fake cut")
     with trio.move_on_after(0.1) as scope:
-        await ask(provider, "!fake hold")
+        await ask(provider, "@fake hold")
     assert scope.cancelled_caught
     await _ask_until(provider, tmp_path / "go")
 
@@ -58,7 +58,7 @@ async def _ask_until(provider: OpenAIProvider, path: Path) -> None:
     answers: list[list[str]] = []
 
     async def wait_for_it() -> None:
-        answers.append(await ask(provider, f"!fake until {path}\n!fake say gone"))
+        answers.append(await ask(provider, f"@fake until {path}\n@fake say gone"))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_for_it)

