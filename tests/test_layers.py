@@ -51,7 +51,7 @@ def imports(path: Path) -> set[str]:
     """Full dotted names that *path* imports, relative imports resolved."""
     here = ("ollie_fuse", *path.relative_to(PACKAGE).parent.parts)
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

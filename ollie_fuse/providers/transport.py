@@ -131,7 +131,7 @@ class Transport:
     async def _send(self, method: str, url: str, body: bytes | None) -> httpx.Response:
         """Send a request and wait for the head, once more for each kept connection that turns out to be closed.
 
-        A server may close an idle connection in the very moment in which it is used again; llama.cpp does so often. Each
+        A server may close an idle connection in the very moment in which it is used again; llama.cpp often does. Each
         such failure takes a connection out of the pool, so this ends with a new one at the latest.
         """
         client = self._opened_client()

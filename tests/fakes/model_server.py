@@ -42,6 +42,8 @@ class Reply:
     """What chunk n (from 0; ``len(chunks)`` is the end) waits for."""
     delay_s: float = 0.0
     """Before each chunk."""
+    sent: Callable[[str], None] | None = None
+    """Told of each chunk just before it is sent."""
     heartbeat_s: float | None = None
     """Send a comment as often while a gate holds."""
     hold: bool = False
@@ -272,6 +274,8 @@ class _Connection:
             await self._send_chunk(_frame(_chunk({"reasoning_content": text})))
         for number, text in enumerate(reply.chunks):
             await self._pass_gate(reply, number)
+            if reply.sent is not None:
+                reply.sent(text)
             await self._send_chunk(_frame(_chunk({"content": text})))
         await self._pass_gate(reply, len(reply.chunks))
         if not reply.cut:

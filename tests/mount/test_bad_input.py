@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from tests.mount.conftest import World
+from tests.mount.world import World
 
 DEV_NULL = "> /dev/null"
 
 
 def put(world: World, path: str, data: bytes) -> tuple[int, str]:
-    """Write *data* once through a descriptor open for reading too; return the errno, 0 for none, and what is read back."""
+    """Write *data* once through a descriptor open for both; return the errno, 0 for none, and what is read back."""
     client = (
         "import os, sys\n"
         "fd = os.open(sys.argv[1], os.O_RDWR)\n"
@@ -144,9 +144,9 @@ def test_cwd_is_checked(world: World, agent: str) -> None:
         assert put(world, f"{session}/cwd", path)[0] == errno.ENOENT
     assert put(world, f"{session}/cwd", b"relative\n")[0] == errno.EINVAL
     assert put(world, f"{session}/cwd", b"\xff\n")[0] == errno.EINVAL
-    world.out(f"cd /usr && mkdir $m/session/there && cat $m/session/there/cwd | grep -x /usr; rmdir $m/session/there")
+    world.out("cd /usr && mkdir $m/session/there && cat $m/session/there/cwd | grep -x /usr; rmdir $m/session/there")
     assert world.out(f"echo $m/session > {session}/cwd; cat {session}/cwd") == f"{world.home}\n"
-    assert world.out(f"cd $m && mkdir session/inside && cat session/inside/cwd; rmdir session/inside") == (
+    assert world.out("cd $m && mkdir session/inside && cat session/inside/cwd; rmdir session/inside") == (
         f"{world.home}\n"
     )
     assert world.out(f"echo 'cwd /tmp' > {agent}/ctl; cat {session}/cwd") == "/tmp\n"
@@ -198,7 +198,7 @@ def test_nothing_else_can_be_made_or_removed(world: World, agent: str) -> None:
 
 
 def test_mv_and_rm(world: World) -> None:
-    """mv renames sessions and agents, which keep what is open; rm -r ends them, and their names are free at once."""
+    """`mv` renames sessions and agents, which keep what is open; rm -r ends them, and their names are free at once."""
     world.out("mkdir $m/session/before; mkdir $m/session/before/agent/second")
     script = """
     exec 3<>$m/session/before/agent/main/prompt

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.mount.conftest import World
+from tests.mount.world import World
 
 UUTILS = "/usr/lib/cargo/bin/coreutils/cat"
 CATS = {"gnu": "cat", "busybox": "busybox cat", "uutils": UUTILS}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mount.conftest import World
+from tests.mount.world import World
 
 
 def is_mounted(world: World) -> bool:
@@ -132,7 +132,7 @@ def test_shutdown_and_unmount_from_outside(own_world: World) -> None:
 
 @pytest.mark.parametrize("how", ["ctl", "hangup"])
 def test_config_mistakes_are_told_and_mended(own_world: World, how: str) -> None:
-    """A wrong backends.conf does not stop the daemon: doctor and `backends` name file, line and key; reload mends it."""
+    """A wrong backends.conf stops no daemon: doctor and `backends` name file, line and key, and reload mends it."""
     conf = own_world.home / ".config" / "ollie" / "backends.conf"
     good = conf.read_text(encoding="utf-8")
     conf.write_text(f"{good}\n[wrong]\nurl = http://127.0.0.1:1\nmodle = x\n", encoding="utf-8")

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.mount.conftest import World
+from tests.mount.world import World
 
 CLIENT = Path(__file__).parent / "clients" / "random_bytes.py"
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.mount.conftest import World
+from tests.mount.world import World
 
 CLIENT = Path(__file__).parent / "clients" / "false_idle.py"
 
@@ -16,7 +16,7 @@ def test_no_false_idle_beside_bursts_of_closes(world: World, agent: str, is_long
 
 
 def test_reply_opened_while_receiving_waits(world: World, agent: str) -> None:
-    """A prompt that was closed once but is still open elsewhere makes the agent `receiving`, and `reply` waits for it."""
+    """A prompt that was closed once but is still open elsewhere makes the agent `receiving`; `reply` waits for it."""
     script = f"""
     exec 3>{agent}/prompt
     echo part one >&3                      # bash closes its copy: a flush with data

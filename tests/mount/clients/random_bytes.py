@@ -1,6 +1,7 @@
-"""Write random bytes and random words to every writable file, over and over: ``random_bytes.py ROOT AGENT ROUNDS SEED``.
+"""Write random bytes and words to every writable file, over and over.
 
-Prints how many writes were taken and how many were refused, and any error that is not one of ours to give.
+``random_bytes.py ROOT AGENT ROUNDS SEED`` prints how many writes were taken and how many were refused, and any
+error that is not one of ours to give.
 """
 
 import errno
@@ -10,8 +11,9 @@ import sys
 from collections import Counter
 
 WORDS = (
-    b"stop resume backend model fake fake-1 temperature 0.5 topP maxTokens cwd /tmp /nope clear drop 1 since idle name= "
-    b"title=x env=A=1 reuse=1 log debug info reload /model /stop ! ' \" \\ \n \0 \xff \xc3 # % $( ` ; & | .. ~ - default"
+    b"stop resume backend model fake fake-1 temperature 0.5 topP maxTokens cwd /tmp /nope clear drop 1 since idle "
+    b"name= title=x env=A=1 reuse=1 log debug info reload /model /stop ! ' \" \\ \n \0 \xff \xc3 # % $( ` ; & | .. ~ - "
+    b"default"
 ).split(b" ")
 REFUSALS = {errno.EINVAL, errno.ENOENT, errno.EEXIST, errno.EBUSY, errno.EFBIG, errno.EACCES, errno.EPERM}
 FLAGS = (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND)
@@ -35,8 +37,7 @@ def hit(path: str, rng: random.Random) -> int:
         finally:
             os.close(descriptor)
     except OSError as exc:
-        assert exc.errno is not None
-        return exc.errno
+        return exc.errno or errno.EIO
     return 0
 
 

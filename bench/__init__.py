@@ -1,0 +1,1 @@
+"""Measurements, each as a ratio to a yardstick taken in the same run: ``./do bench``."""
