@@ -125,7 +125,7 @@ def _check_config(paths: Paths, environ: Mapping[str, str]) -> Iterator[Check]:
 def _check_local(paths: Paths) -> Iterator[Check]:
     from importlib.util import find_spec
 
-    from ollie_fuse.providers.model_file import default_model_path
+    from ollie_fuse.providers import default_model_path
 
     yield Check(
         name="local model: xllamacpp",

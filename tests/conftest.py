@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio
+
+from ollie_fuse.providers import fetch_default_model
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,6 +22,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def is_long(request: pytest.FixtureRequest) -> bool:
     """Whether to search at full length."""
     return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture(scope="session")
+def model_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a data directory that holds our own model: the one that is given, else a fresh download."""
+    given = os.environ.get("OLLIE_TEST_MODEL_DIR")
+    path = Path(given) if given else tmp_path_factory.mktemp("data")
+    trio.run(fetch_default_model, path)
+    return path
 
 
 @pytest.fixture(autouse=True)

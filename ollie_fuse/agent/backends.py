@@ -3,12 +3,12 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
+from pathlib import Path
 
 from ollie_fuse.agent.usage import Totals
 from ollie_fuse.config import BackendConfig, BackendsFile, Mistake, Price
 from ollie_fuse.errors import Invalid, RemoteFailed
-from ollie_fuse.providers import ModelInfo, Provider, Usage
+from ollie_fuse.providers import ModelInfo, Provider, Usage, default_model_path
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ class Backend:
         """Why the last request failed, empty when it did not."""
         self.models: tuple[ModelInfo, ...] | None = None
         if config.kind == "local":
-            self.models = (ModelInfo(name=PurePath(config.model or "SmolLM2-135M-Instruct").stem),)
+            path = Path(config.model) if config.model else default_model_path(Path())
+            self.models = (ModelInfo(name=path.stem),)
         elif config.models:
             self.models = tuple(ModelInfo(name=name) for name in config.models)
 
@@ -76,7 +77,7 @@ class Backend:
 
     async def refresh(self) -> None:
         """Ask the provider which models there are; a failure leaves what was known and stands in ``trouble``."""
-        if self.config.kind == "local" or self.config.models:
+        if self.config.models:
             return
         try:
             self.models = await self.provider.list_models()

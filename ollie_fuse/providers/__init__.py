@@ -50,6 +50,7 @@ __all__ = [
     "Transient",
     "Usage",
     "UsageDelta",
+    "default_model_path",
     "fetch_default_model",
     "open_provider",
 ]
@@ -61,6 +62,13 @@ def open_provider(config: "BackendConfig", nursery: "trio.Nursery", data_dir: Pa
     Starts and connects nothing. What a provider starts later lives in *nursery* and ends with it.
     """
     return _KINDS[config.kind](config, nursery, data_dir)
+
+
+def default_model_path(data_dir: Path) -> Path:
+    """Return where our own model is, or would be."""
+    from ollie_fuse.providers import model_file
+
+    return model_file.default_model_path(data_dir)
 
 
 async def fetch_default_model(data_dir: Path) -> Path:

@@ -4,7 +4,7 @@ A row names a file, says in a sentence what it does, and makes its node for the 
 generated from the rows.
 """
 
-from ollie_fuse.tree.root_files import build_tree
+from ollie_fuse.tree.root_files import build_tree, render_tree
 from ollie_fuse.tree.row import Root
 
-__all__ = ["Root", "build_tree"]
+__all__ = ["Root", "build_tree", "render_tree"]

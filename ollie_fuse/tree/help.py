@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 def render_files(place: str, rows: Sequence[Row[T]]) -> str:
     """List the files of one directory, a line each."""
-    return "".join(f"{place + row.name:<36} {row.mode:<4} {row.help}\n" for row in rows)
+    return "".join(f"{place + row.name:<32} {row.mode:<4} {row.help}\n" for row in rows)
 
 
 def render_verbs(file: str, verbs: Mapping[str, Verb[T]]) -> str:

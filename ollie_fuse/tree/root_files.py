@@ -223,7 +223,8 @@ def build_tree(root: Root) -> Directory:
     return FixedDirectory(lambda: {row.name: row.node(root) for row in ROOT_FILES}, lambda: root.started_ns)
 
 
-def _help(root: Root) -> str:
+def render_tree() -> str:
+    """List every file of the tree, a line each."""
     return (
         "r read, w write, d directory, … waits, + grows\n\n"
         + render_files("", ROOT_FILES)
@@ -231,6 +232,12 @@ def _help(root: Root) -> str:
         + render_files("session/S/", SESSION_FILES)
         + render_files("session/S/agent/", AGENTS_FILES)
         + render_files("session/S/agent/A/", AGENT_FILES)
+    )
+
+
+def _help(root: Root) -> str:
+    return (
+        render_tree()
         + render_verbs("session/S/agent/A/ctl, or /command in a prompt", AGENT_VERBS)
         + render_verbs("session/S/agent/A/queue", QUEUE_VERBS)
         + render_verbs("session/S/ctl", SESSION_VERBS)

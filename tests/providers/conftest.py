@@ -1,13 +1,10 @@
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
-import trio
 
 from ollie_fuse.config import BackendConfig
-from ollie_fuse.providers import fetch_default_model
 from ollie_fuse.providers.openai import OpenAIProvider
 from tests.fakes.model_server import ModelServer, open_model_server
 
@@ -46,15 +43,6 @@ async def provider(config: BackendConfig) -> AsyncIterator[OpenAIProvider]:
     provider = OpenAIProvider(config)
     yield provider
     await provider.aclose()
-
-
-@pytest.fixture(scope="session")
-def model_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data directory that holds our own model: the one that is given, else a fresh download."""
-    given = os.environ.get("OLLIE_TEST_MODEL_DIR")
-    path = Path(given) if given else tmp_path_factory.mktemp("data")
-    trio.run(fetch_default_model, path)
-    return path
 
 
 @pytest.fixture
