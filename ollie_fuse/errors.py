@@ -62,6 +62,18 @@ class Stopped(OllieError):
     errno = errno.ECANCELED
 
 
+class Interrupted(OllieError):
+    """A wait that was ended for its reader's sake; asking again goes on waiting."""
+
+    errno = errno.EINTR
+
+
+class WouldBlock(OllieError):
+    """There is nothing yet, and the caller does not want to wait."""
+
+    errno = errno.EAGAIN
+
+
 class TimedOut(OllieError):
     """It did not answer in time."""
 

@@ -34,7 +34,7 @@ class Mount:
     @property
     def blocked_readers(self) -> int:
         """How many reads wait for something to happen."""
-        return self._waits.blocked
+        return len(self._waits)
 
     async def wait_unmounted(self) -> None:
         """Wait until somebody unmounts it from outside."""

@@ -17,9 +17,9 @@ from typing import Any, ParamSpec, TypeVar
 import pyfuse3
 
 from ollie_fuse.errors import NotPermitted, errno_of, is_unexpected
-from ollie_fuse.nodes import Directory, File, Handle, Node, Opening
+from ollie_fuse.nodes import Directory, File, Handle, Node, Opening, Wait
 from ollie_fuse.ops.callers import Listings, ProcessCaller
-from ollie_fuse.ops.waits import Waits
+from ollie_fuse.ops.waits import OpenFile, Waits
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class TreeOperations(pyfuse3.Operations):
         self.waits = Waits()
         self._nodes: dict[int, Node] = {pyfuse3.ROOT_INODE: root}
         self._lookups: dict[int, int] = {}
-        self._handles: dict[int, Handle] = {}
+        self._handles: dict[int, tuple[Handle, Wait]] = {}
         self._listings: dict[int, _Listing] = {}
         self._listed = Listings()
         self._last_fh = 0
@@ -175,9 +175,9 @@ class TreeOperations(pyfuse3.Operations):
         return await self._entry(node)
 
     async def _set_size(self, node: Node, size: int, fh: int | None) -> None:
-        handle = None if fh is None else self._handles.get(fh)
-        if handle is not None:
-            await handle.set_size(size)
+        opened = None if fh is None else self._handles.get(fh)
+        if opened is not None:
+            await opened[0].set_size(size)
         elif isinstance(node, File):
             await node.check_mode(Opening(read=False, write=True))
             await node.set_size(size)
@@ -264,11 +264,12 @@ class TreeOperations(pyfuse3.Operations):
         file = self._file(inode)
         opening = _opening_of(flags)
         await file.check_mode(opening)
-        return self._opened(await file.open(opening, self._caller(ctx)))
+        return self._opened(await file.open(opening, self._caller(ctx)), inode, flags, ctx)
 
-    def _opened(self, handle: Handle) -> pyfuse3.FileInfo:
+    def _opened(self, handle: Handle, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         fh = self._new_fh()
-        self._handles[fh] = handle
+        told = OpenFile(fh=fh, inode=inode, opener=ctx.pid, is_nonblocking=bool(flags & os.O_NONBLOCK))
+        self._handles[fh] = (handle, functools.partial(self.waits.wait, told))
         return pyfuse3.FileInfo(fh=fh, direct_io=True, keep_cache=False)
 
     @_guard
@@ -277,28 +278,31 @@ class TreeOperations(pyfuse3.Operations):
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
         parent = self._directory(parent_inode)
         file, handle = await parent.create(os.fsdecode(name), mode & 0o777, _opening_of(flags))
-        return self._opened(handle), await self._looked_up(file)
+        entry = await self._looked_up(file)
+        return self._opened(handle, entry.st_ino, flags, ctx), entry
 
     @_guard
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        return await self._handles[fh].read(off, size, self.waits.wait)
+        handle, wait = self._handles[fh]
+        return await handle.read(off, size, wait)
 
     @_guard
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        await self._handles[fh].write(off, buf)
+        await self._handles[fh][0].write(off, buf)
         return len(buf)
 
     @_guard
     async def flush(self, fh: int) -> None:
-        await self._handles[fh].flush()
+        await self._handles[fh][0].flush()
 
     @_guard
     async def fsync(self, fh: int, datasync: bool) -> None:
-        await self._handles[fh].fsync()
+        await self._handles[fh][0].fsync()
 
     @_guard
     async def release(self, fh: int) -> None:
-        await self._handles.pop(fh).release()
+        handle, _ = self._handles.pop(fh)
+        await handle.release()
 
     @_guard
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
@@ -314,7 +318,7 @@ class TreeOperations(pyfuse3.Operations):
 
     async def release_all(self) -> None:
         """Close what clients hold open, as if each had closed it: nothing more will come from the kernel."""
-        for handle in self._handles.values():
+        for handle, _ in self._handles.values():
             await handle.release()
         self._handles.clear()
 
