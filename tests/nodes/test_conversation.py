@@ -91,7 +91,7 @@ async def test_unasked_file_is_a_plain_text() -> None:
 
 
 async def test_asked_file_tells_no_size_while_it_is_open() -> None:
-    """While somebody who can read has asked, the size is that of a stream and the page cache is refused; then it is true."""
+    """While a reader has asked, the size is a stream's and the page cache is refused; afterwards it is true again."""
     desk = Desk()
     file = desk.commands()
     async with opened(file, BOTH) as handle, opened(file, WRITE) as writer:

@@ -99,7 +99,7 @@ async def test_what_is_part_of_the_tree_stays() -> None:
 
 
 async def test_rm_r_unlinks_what_it_listed_to_no_effect() -> None:
-    """Who listed a directory may unlink its files and fixed directories, and they are still there; nobody else's may."""
+    """Who listed a directory may remove its files and fixed directories, which stay; nobody else may."""
     shelf, lister = Shelf(), Person()
     lister.list(shelf.directory)
     await shelf.directory.mkdir("a", 0o700, Person())

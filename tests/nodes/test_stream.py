@@ -58,7 +58,7 @@ async def test_stream_waits_for_more_and_for_the_end() -> None:
 
 
 async def test_stream_that_failed_gives_its_text_first() -> None:
-    """What was said before a failure is read whole; only the read at its end raises, each time, and a fresh error each."""
+    """What was said before a failure is read whole; only the read at its end raises, a new error each time."""
     source = grown("half")
     source.end(RemoteFailed("it broke"))
     raised = []
@@ -114,7 +114,7 @@ async def test_all_readers_of_a_stream_wake() -> None:
 
 
 async def test_unfinished_stream_tells_the_known_size_and_refuses_the_page_cache() -> None:
-    """Until it ended well a stream tells a size that splice asks back, whose two fills are refused, and read(2) works."""
+    """Until it ended well a stream tells a size that splice asks back: both fills are refused, read(2) works."""
     source = grown("x" * 9000)
     file = StreamFile(lambda: source, lambda: 7)
     assert (await file.attributes()).size == UNFINISHED_BYTES

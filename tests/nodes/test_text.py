@@ -224,7 +224,7 @@ _STEPS = st.lists(
 async def test_open_value_is_like_plain_bytes(
     steps: list[tuple[str, int, bytes]], before: str, opening: Opening
 ) -> None:
-    """Whatever is written and truncated through an open file, it shows what a plain file would, and so does the value."""
+    """Whatever is written and truncated through an open file, it and the value are what a plain file would be."""
     held = Value(before)
     handle = await held.file().open(opening, Person())
     plain = f"{before}\n".encode() if before else b""
