@@ -17,6 +17,7 @@ from ollie_fuse.ops import Mount, open_mount
 from ollie_fuse.paths import Paths
 from ollie_fuse.preflight import held_lock, prepare_mountpoint
 from ollie_fuse.providers import Provider, open_provider
+from ollie_fuse.stamp import Stamp
 from ollie_fuse.tree import Root, build_tree
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Daemon:
         self._environ = environ
         self.backends = backends
         self.mount: Mount | None = None
-        self.started_ns = time.time_ns()
+        self.started = Stamp()
         self.shutdown = trio.Event()
         self.refresh = trio.Event()
 
@@ -48,7 +49,7 @@ class Daemon:
         agents = [agent for session in sessions.by_name.values() for agent in session.agents.values()]
         states = Counter(agent.state for agent in agents)
         rows = {
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self.started_ns / 1e9)),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self.started.ns / 1e9)),
             "pid": os.getpid(),
             "sessions": len(sessions.by_name),
             "agents": len(agents),
@@ -118,7 +119,7 @@ async def open_daemon(paths: Paths, environ: Mapping[str, str]) -> AsyncIterator
             status=lambda: daemon.render_status(sessions),
             verbs=daemon.verbs(),
             settings=daemon.render_settings,
-            started_ns=daemon.started_ns,
+            started=daemon.started,
         )
         daemon.mount = await stack.enter_async_context(open_mount(build_tree(root), paths.mountpoint))
         stack.callback(sessions.close)

@@ -6,7 +6,6 @@ before the state says idle. Only ``run`` waits.
 """
 
 import logging
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from ollie_fuse.agent.topic import Topic
 from ollie_fuse.agent.turn import Turn, run_turn
 from ollie_fuse.agent.usage import Totals
 from ollie_fuse.errors import Invalid, NotFound, OllieError, Stopped, is_unexpected, sentence_of
+from ollie_fuse.stamp import Stamp
 
 if TYPE_CHECKING:
     from ollie_fuse.agent.backends import Backend
@@ -36,7 +36,9 @@ class Agent:
         self.name = name
         self.session = session
         self.settings = settings
-        self.chat = Chat()
+        self.created = Stamp()
+        self.stamps = {topic: Stamp(session.agents_changed) for topic in Topic}
+        self.chat = Chat(self.stamps[Topic.CHAT])
         self.history: list[Message] = []
         self.totals = Totals()
         self.turn_totals = Totals()
@@ -53,14 +55,13 @@ class Agent:
         self.queue: deque[Exchange] = deque()
         self.is_held = False
         self.is_alive = True
-        self.created_ns = time.time_ns()
-        self.changed_ns = dict.fromkeys(Topic, time.time_ns())
         self._exchanges = 0
         self._receiving: set[Draft] = set()
         self._turn: Turn | None = None
         self._scope = trio.CancelScope()
         self._wake = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
+        session.backends.changed.watch(self._note_backends)
 
     # What others see
 
@@ -88,7 +89,10 @@ class Agent:
 
     def touch(self, topic: Topic) -> None:
         """Note that what *topic* stands for has changed."""
-        self.changed_ns[topic] = time.time_ns()
+        self.stamps[topic].touch()
+
+    def _note_backends(self) -> None:
+        self.touch(Topic.USAGE)  # it shows the model's window
 
     def fail(self, sentence: str) -> None:
         """Let ``error`` say *sentence*."""
@@ -158,7 +162,7 @@ class Agent:
 
     def _new_exchange(self) -> Exchange:
         self._exchanges += 1
-        self.newest = Exchange(self._exchanges)
+        self.newest = Exchange(self._exchanges, self.stamps[Topic.REPLY])
         self.touch(Topic.REPLY)
         return self.newest
 
@@ -223,6 +227,7 @@ class Agent:
         if not self.is_alive:
             return
         self.is_alive = False
+        self.session.backends.changed.unwatch(self._note_backends)
         waiting = [*self.queue, *(draft.exchange for draft in self._receiving)]
         self.queue.clear()
         self._receiving.clear()

@@ -1,7 +1,6 @@
 """The model endpoints that agents choose from: what is configured, what is known of each, and its one open provider."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from ollie_fuse.agent.usage import Totals
 from ollie_fuse.config import BackendConfig, BackendsFile, Mistake, Price
 from ollie_fuse.errors import Invalid, RemoteFailed
 from ollie_fuse.providers import ModelInfo, Provider, Usage, default_model_path
+from ollie_fuse.stamp import Stamp
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +21,11 @@ FREE = Price(input=0, output=0)
 class Backend:
     """One configured endpoint. ``models`` is None until somebody told which there are."""
 
-    def __init__(self, config: BackendConfig, open_provider: Callable[[BackendConfig], Provider]) -> None:
+    def __init__(
+        self, config: BackendConfig, open_provider: Callable[[BackendConfig], Provider], changed: Stamp
+    ) -> None:
         self.config = config
+        self._changed = changed
         self._open_provider = open_provider
         self._provider: Provider | None = None
         self.totals: dict[str, Totals] = {}
@@ -80,11 +83,21 @@ class Backend:
         if self.config.models:
             return
         try:
-            self.models = await self.provider.list_models()
-            self.trouble = ""
+            models = await self.provider.list_models()
         except RemoteFailed as exc:
-            self.trouble = str(exc)
+            self.note_trouble(str(exc))
             log.info("backend %s: no list of models: %s", self.name, exc)
+        else:
+            self.note_trouble("")
+            if models != self.models:
+                self.models = models
+                self._changed.touch()
+
+    def note_trouble(self, sentence: str) -> None:
+        """Keep why the last request failed; empty when it did not."""
+        if sentence != self.trouble:
+            self.trouble = sentence
+            self._changed.touch()
 
     async def aclose(self) -> None:
         """Close the provider, if it was ever opened."""
@@ -100,7 +113,7 @@ class Backends:
         self._by_name: dict[str, Backend] = {}
         self._retired: list[Backend] = []
         self.mistakes: tuple[Mistake, ...] = ()
-        self.changed_ns = 0
+        self.changed = Stamp()
         self.load(file)
 
     def load(self, file: BackendsFile) -> None:
@@ -112,10 +125,10 @@ class Backends:
             if kept is not None and kept.config != config:
                 self._retired.append(kept)
                 kept = None
-            self._by_name[config.section] = kept or Backend(config, self._open_provider)
+            self._by_name[config.section] = kept or Backend(config, self._open_provider, self.changed)
         self._retired += old.values()
         self.mistakes = file.mistakes
-        self.changed_ns = time.time_ns()
+        self.changed.touch()
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._by_name.values())
@@ -139,7 +152,6 @@ class Backends:
         """Ask every backend for its models, one after the other."""
         for backend in list(self._by_name.values()):
             await backend.refresh()
-            self.changed_ns = time.time_ns()
 
     async def aclose(self) -> None:
         """Close every provider."""

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from ollie_fuse.agent.growing import Growing
+from ollie_fuse.stamp import Stamp
 
 _Block = Literal["assistant", "reasoning"]
 
@@ -12,8 +13,8 @@ class Chat:
 
     __slots__ = ("_block", "text")
 
-    def __init__(self) -> None:
-        self.text = Growing()
+    def __init__(self, stamp: Stamp) -> None:
+        self.text = Growing(stamp)
         self._block: _Block | None = None
 
     def user(self, text: str) -> None:

@@ -1,11 +1,12 @@
 """The stream of what happens to sessions and agents, as numbered JSON lines that readers can resume."""
 
 import json
-import time
 from collections import deque
 from dataclasses import dataclass
 
 import trio
+
+from ollie_fuse.stamp import Stamp
 
 KEPT = 10_000
 """Records kept for readers that are behind; each is about 120 bytes."""
@@ -26,13 +27,13 @@ class Events:
         self._records: deque[Record] = deque(maxlen=KEPT)
         self._readers = trio.lowlevel.ParkingLot()
         self.seq = 0
-        self.changed_ns = time.time_ns()
+        self.stamp = Stamp()
 
     def add(self, kind: str, **fields: str | int | None) -> None:
         """Number an event and wake who waits; fields that are None are left out."""
         self.seq += 1
-        self.changed_ns = time.time_ns()
-        told = {"seq": self.seq, "ts": round(self.changed_ns / 1e9, 6), "type": kind}
+        self.stamp.touch()
+        told = {"seq": self.seq, "ts": round(self.stamp.ns / 1e9, 6), "type": kind}
         told |= {name: value for name, value in fields.items() if value is not None}
         self._records.append(Record(self.seq, json.dumps(told, ensure_ascii=False).encode() + b"\n"))
         self._readers.unpark_all()

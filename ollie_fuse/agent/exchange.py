@@ -4,6 +4,7 @@ from codecs import getincrementaldecoder
 
 from ollie_fuse.agent.growing import Growing
 from ollie_fuse.errors import Invalid, OllieError, Stopped, TooLarge
+from ollie_fuse.stamp import Stamp
 
 PROMPT_LIMIT_BYTES = 1 << 20
 
@@ -15,13 +16,14 @@ class Exchange:
     ``finish``.
     """
 
-    __slots__ = ("answer", "number", "reply", "text")
+    __slots__ = ("_stamp", "answer", "number", "reply", "text")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, stamp: Stamp) -> None:
         self.number = number
         self.text = ""
-        self.reply = Growing()
-        self.answer = Growing()
+        self._stamp = stamp
+        self.reply = Growing(stamp)
+        self.answer = Growing(stamp)
 
     @property
     def first_line(self) -> str:
@@ -37,8 +39,8 @@ class Exchange:
 
     def reopen(self) -> None:
         """Give an exchange that was held new streams: the old ones told their readers that it was."""
-        self.reply = Growing()
-        self.answer = Growing()
+        self.reply = Growing(self._stamp)
+        self.answer = Growing(self._stamp)
 
 
 class Draft:

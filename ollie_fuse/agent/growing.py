@@ -1,26 +1,25 @@
 """Bytes that only grow, that readers can wait on, and that end well or with an error."""
 
-import time
-
 import trio
 
 from ollie_fuse.errors import OllieError
+from ollie_fuse.stamp import Stamp
 
 
 class Growing:
-    """An append-only text. Whoever appends owns it; readers come and go.
+    """An append-only text. Whoever appends owns it; readers come and go. *stamp* is touched at each change.
 
     An unfinished one has neither end nor error; ``end`` gives it one of both, once.
     """
 
-    __slots__ = ("_data", "_error", "_is_ended", "_readers", "changed_ns")
+    __slots__ = ("_data", "_error", "_is_ended", "_readers", "_stamp")
 
-    def __init__(self) -> None:
+    def __init__(self, stamp: Stamp) -> None:
         self._data = bytearray()
         self._error: OllieError | None = None
         self._is_ended = False
         self._readers = trio.lowlevel.ParkingLot()
-        self.changed_ns = time.time_ns()
+        self._stamp = stamp
 
     def __len__(self) -> int:
         return len(self._data)
@@ -56,7 +55,7 @@ class Growing:
         self._notify()
 
     def _notify(self) -> None:
-        self.changed_ns = time.time_ns()
+        self._stamp.touch()
         self._readers.unpark_all()
 
     def peek(self, offset: int, size: int) -> bytes:

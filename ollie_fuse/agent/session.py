@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from ollie_fuse.agent.spec import check_name
 from ollie_fuse.agent.topic import Topic
 from ollie_fuse.agent.usage import Totals
 from ollie_fuse.errors import Exists, Invalid, NotFound
+from ollie_fuse.stamp import Stamp
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -59,11 +59,20 @@ class Session:
     title: str = ""
     env: dict[str, str] = field(default_factory=dict)
     agents: dict[str, Agent] = field(default_factory=dict)
-    created_ns: int = field(default_factory=time.time_ns)
-    changed_ns: int = field(default_factory=time.time_ns)
-    """The last change of cwd, title, env or name."""
-    members_ns: int = field(default_factory=time.time_ns)
-    """The last time an agent came, went or was renamed."""
+    sessions_changed: Stamp = field(default_factory=Stamp)
+    """Touched with everything about the session."""
+    created: Stamp = field(default_factory=Stamp)
+    changed: Stamp = field(init=False)
+    """Of cwd, title, env or name."""
+    agents_changed: Stamp = field(init=False)
+    """Of anything about its agents."""
+    members_changed: Stamp = field(init=False)
+    """Of which agents there are, and their names."""
+
+    def __post_init__(self) -> None:
+        self.changed = Stamp(self.sessions_changed)
+        self.agents_changed = Stamp(self.sessions_changed)
+        self.members_changed = Stamp(self.agents_changed)
 
     @property
     def quoted_cwd(self) -> str:
@@ -85,7 +94,7 @@ class Session:
 
     def touch(self) -> None:
         """Note a change of what the session's own files show."""
-        self.changed_ns = time.time_ns()
+        self.changed.touch()
 
     async def set_cwd(self, path: str) -> None:
         """Work elsewhere; waits for the disk, raises as ``Places.check_cwd`` does."""
@@ -112,7 +121,7 @@ class Session:
         if name in self.agents:
             raise Exists(f"session {self.name} has an agent {name} already")
         agent = self.agents[name] = Agent(name, self, settings)
-        self.members_ns = time.time_ns()
+        self.members_changed.touch()
         self.start(agent)
         self.events.add("agent_created", session=self.name, agent=name)
         return agent
@@ -123,7 +132,7 @@ class Session:
         if agent is None:
             raise NotFound(f"session {self.name} has no agent {name!r}")
         agent.kill()
-        self.members_ns = time.time_ns()
+        self.members_changed.touch()
         self.events.add("agent_killed", session=self.name, agent=name)
 
     def rename_agent(self, old: str, new: str) -> None:
@@ -138,7 +147,7 @@ class Session:
         # Rebuilt, so that the order stays that of creation.
         self.agents = {(new if name == old else name): agent for name, agent in self.agents.items()}
         self.agents[new].name = new
-        self.members_ns = time.time_ns()
+        self.members_changed.touch()
         self.events.add("agent_renamed", session=self.name, agent=new, old=old)
 
     def kill(self) -> None:

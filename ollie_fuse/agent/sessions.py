@@ -14,6 +14,7 @@ from ollie_fuse.agent.session import Places, Session, parse_env
 from ollie_fuse.agent.settings import Settings
 from ollie_fuse.agent.spec import Key, check_name, parse_spec
 from ollie_fuse.errors import Exists, Invalid, NotFound
+from ollie_fuse.stamp import Stamp
 
 FIRST_AGENT = "main"
 REUSE = "1"
@@ -59,8 +60,10 @@ class Sessions:
         self.events = events
         self.places = places
         self.by_name: dict[str, Session] = {}
-        self.changed_ns = time.time_ns()
-        """The last time a session came, went or was renamed."""
+        self.changed = Stamp()
+        """Of anything about the sessions."""
+        self.members_changed = Stamp(self.changed)
+        """Of which sessions there are, and their names."""
 
     async def create(self, spec: str, cwd: str | None) -> str:
         """Create a session from *spec* for somebody who stands in *cwd*; return its name.
@@ -99,7 +102,7 @@ class Sessions:
         if session.name in self.by_name:  # it came while the disk was asked
             raise Exists(f"there is a session {session.name} already")
         self.by_name[session.name] = session
-        self.changed_ns = time.time_ns()
+        self.members_changed.touch()
         self.events.add("session_created", session=session.name, cwd=session.cwd)
 
     def _reused(self, name: str, given: Given) -> str:
@@ -133,7 +136,7 @@ class Sessions:
         if session is None:
             raise NotFound(f"there is no session {name!r}")
         session.kill()
-        self.changed_ns = time.time_ns()
+        self.members_changed.touch()
         self.events.add("session_killed", session=name)
 
     def rename(self, old: str, new: str) -> None:
@@ -149,7 +152,7 @@ class Sessions:
         self.by_name = {(new if name == old else name): session for name, session in self.by_name.items()}
         self.by_name[new].name = new
         self.by_name[new].touch()
-        self.changed_ns = time.time_ns()
+        self.members_changed.touch()
         self.events.add("session_renamed", session=new, old=old)
 
     def generate(self, request: str, cwd: str | None) -> "Generation":
@@ -177,7 +180,7 @@ class Generation:
 
     def __init__(self, agent: Agent, text: str) -> None:
         self._agent = agent
-        self.exchange = Exchange(1)
+        self.exchange = Exchange(1, Stamp())
         self.exchange.text = text
         agent.submit(self.exchange)
 

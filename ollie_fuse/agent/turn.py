@@ -89,11 +89,11 @@ async def run_turn(turn: Turn) -> None:
             async for delta in deltas:
                 turn.take(delta)
     except RemoteFailed as exc:
-        backend.trouble = str(exc)
+        backend.note_trouble(str(exc))
         raise
     finally:
         _account(turn, backend, request.model)
-    backend.trouble = ""
+    backend.note_trouble("")
     if not turn.text.strip():
         raise RemoteFailed("the model gave an empty answer")
     if turn.stop_reason is StopReason.LENGTH:

@@ -11,6 +11,7 @@ from ollie_fuse.errors import Invalid, OllieError, TooLarge, sentence_of
 from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
 from ollie_fuse.nodes.stream import UNFINISHED_BYTES, FixedSource, PageCacheRefusal, Source, read_source
 from ollie_fuse.nodes.text import COMPLETE_BELOW_BYTES
+from ollie_fuse.stamp import Stamp
 
 REQUEST_LIMIT_BYTES = 1 << 20
 
@@ -37,24 +38,38 @@ class ConversationFile(File):
     *size* is that of what an open file gives before any write; None where that is a stream too, whose reader waits.
     """
 
-    __slots__ = ("_changed_ns", "_open_talk", "_size", "asked")
+    __slots__ = ("_asked", "_open_talk", "_size", "_watchers")
 
     def __init__(
         self,
         open_talk: Callable[[Caller], Talk],
         size: Callable[[], int] | None,
-        changed_ns: Callable[[], int],
+        stamp: Stamp,
     ) -> None:
-        super().__init__()
+        super().__init__(stamp)
         self._open_talk = open_talk
         self._size = size
-        self._changed_ns = changed_ns
-        self.asked = 0
-        """How many open files, readable ones, have had a request written to them."""
+        self._asked = 0
+        self._watchers: list[Callable[[], None]] = []
 
     async def attributes(self) -> Attributes:
-        size = UNFINISHED_BYTES if self.asked or self._size is None else self._size()
-        return Attributes(0o600, size, self._changed_ns())
+        size = UNFINISHED_BYTES if self._asked or self._size is None else self._size()
+        return Attributes(0o600, size, self.mtime_ns)
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        super().watch(watcher)
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        super().unwatch(watcher)
+        self._watchers.remove(watcher)
+
+    def count_asked(self, change: int) -> None:
+        """Count the open files, readable ones, that have had a request written to them: the size told depends on it."""
+        was_asked, self._asked = self._asked, self._asked + change
+        if bool(was_asked) != bool(self._asked):
+            for watcher in tuple(self._watchers):
+                watcher()
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         refusal = PageCacheRefusal() if self._size is None else None
@@ -79,7 +94,7 @@ class _ConversationHandle(Handle):
         self._source = None
         if self._is_readable and not self._is_asked:
             self._is_asked = True
-            self._file.asked += 1
+            self._file.count_asked(1)
             self._refusal = self._refusal or PageCacheRefusal()
         await self._talk.write(data)
 
@@ -96,7 +111,8 @@ class _ConversationHandle(Handle):
         await self._talk.flush()
 
     async def release(self) -> None:
-        self._file.asked -= self._is_asked
+        if self._is_asked:
+            self._file.count_asked(-1)
         await self._talk.release()
 
 
@@ -186,9 +202,7 @@ def command_file(
     render: Callable[[], str],
     run: Callable[[str], Awaitable[str]],
     report: Callable[[str], None],
-    changed_ns: Callable[[], int],
+    stamp: Stamp,
 ) -> ConversationFile:
     """Make a file that takes one command a line and shows *render* to whoever reads it first."""
-    return ConversationFile(
-        lambda _caller: CommandTalk(render, run, report), lambda: len(render().encode()), changed_ns
-    )
+    return ConversationFile(lambda _caller: CommandTalk(render, run, report), lambda: len(render().encode()), stamp)

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from ollie_fuse.errors import Exists, Invalid, NotPermitted
 from ollie_fuse.nodes.node import Attributes, Caller, Directory, Node, missing
+from ollie_fuse.stamp import Stamp
 
 T = TypeVar("T")
 
@@ -17,13 +18,13 @@ T = TypeVar("T")
 class FixedDirectory(Directory):
     """A directory whose children never change; *build* is asked once, at the first look."""
 
-    __slots__ = ("_build", "_changed_ns", "_children")
+    __slots__ = ("_build", "_children")
     is_listing_tracked = True
+    are_names_cached = True
 
-    def __init__(self, build: Callable[[], Mapping[str, Node]], changed_ns: Callable[[], int]) -> None:
-        super().__init__()
+    def __init__(self, build: Callable[[], Mapping[str, Node]], stamp: Stamp) -> None:
+        super().__init__(stamp)
         self._build = build
-        self._changed_ns = changed_ns
         self._children: Mapping[str, Node] | None = None
 
     def children(self) -> Mapping[str, Node]:
@@ -33,7 +34,7 @@ class FixedDirectory(Directory):
         return self._children
 
     async def attributes(self) -> Attributes:
-        return Attributes(0o700, 0, self._changed_ns())
+        return Attributes(0o700, 0, self.mtime_ns)
 
     async def lookup(self, name: str) -> Node:
         try:
@@ -67,7 +68,7 @@ class LiveDirectory(FixedDirectory, Generic[T]):
     def __init__(
         self,
         build: Callable[[], Mapping[str, Node]],
-        changed_ns: Callable[[], int],
+        stamp: Stamp,
         *,
         live: Callable[[], Mapping[str, T]],
         node_of: Callable[[T], Directory],
@@ -75,7 +76,7 @@ class LiveDirectory(FixedDirectory, Generic[T]):
         remove: Callable[[str], Awaitable[None]],
         move: Callable[[str, str], None],
     ) -> None:
-        super().__init__(build, changed_ns)
+        super().__init__(build, stamp)
         self._live = live
         self._node_of = node_of
         self._make = make

@@ -6,12 +6,14 @@ some nodes (a mirror of a host directory) must ask a disk in a thread.
 """
 
 import itertools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from ollie_fuse.errors import Denied, NotFound, NotPermitted
+from ollie_fuse.stamp import Stamp
 
 Wait = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """How a door lets a reader wait: awaits the coroutine function it is given, counts the reader as blocked, and raises
@@ -53,10 +55,31 @@ class Opening:
 class Node(ABC):
     """A file or a directory; ``inode`` identifies it for as long as the object lives."""
 
-    __slots__ = ("inode",)
+    __slots__ = ("_stamp", "inode")
 
-    def __init__(self) -> None:
+    def __init__(self, stamp: Stamp | None = None) -> None:
         self.inode = next(_inodes)
+        self._stamp = stamp
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether the node tells of every change of its attributes, so that a door may remember them."""
+        return self._stamp is not None
+
+    @property
+    def mtime_ns(self) -> int:
+        """When what the node shows last changed; now, where it shows how it goes now."""
+        return time.time_ns() if self._stamp is None else self._stamp.ns
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call *watcher*, synchronously, whenever attributes or content may have changed; for watchable nodes only."""
+        assert self._stamp is not None
+        self._stamp.watch(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Undo one ``watch``."""
+        assert self._stamp is not None
+        self._stamp.unwatch(watcher)
 
     @abstractmethod
     async def attributes(self) -> Attributes:
@@ -132,6 +155,8 @@ class Directory(Node):
     __slots__ = ()
     is_listing_tracked: ClassVar[bool] = False
     """Whether a door should remember who listed it, for ``Caller.has_listed``."""
+    are_names_cached: ClassVar[bool] = False
+    """Whether its names change only through the door or with the door's knowledge."""
 
     @abstractmethod
     async def lookup(self, name: str) -> Node:

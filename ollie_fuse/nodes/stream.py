@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ollie_fuse.errors import OllieError
 from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
+from ollie_fuse.stamp import Stamp
 
 UNFINISHED_BYTES = 20480
 _PAGE_BYTES = 4096
@@ -93,15 +94,14 @@ class PageCacheRefusal:
 class GrowingFile(File):
     """An append-only log: a read ends at what is there now, so that offsets and ``tail -f`` work."""
 
-    __slots__ = ("_changed_ns", "_source")
+    __slots__ = ("_source",)
 
-    def __init__(self, source: Source, changed_ns: Callable[[], int]) -> None:
-        super().__init__()
+    def __init__(self, source: Source, stamp: Stamp) -> None:
+        super().__init__(stamp)
         self._source = source
-        self._changed_ns = changed_ns
 
     async def attributes(self) -> Attributes:
-        return Attributes(0o400, len(self._source), self._changed_ns())
+        return Attributes(0o400, len(self._source), self.mtime_ns)
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         return _GrowingHandle(self._source)
@@ -120,17 +120,16 @@ class _GrowingHandle(Handle):
 class StreamFile(File):
     """A stream whose reader waits for more; *current* gives the source that a file opened now belongs to."""
 
-    __slots__ = ("_changed_ns", "_current")
+    __slots__ = ("_current",)
 
-    def __init__(self, current: Callable[[], Source], changed_ns: Callable[[], int]) -> None:
-        super().__init__()
+    def __init__(self, current: Callable[[], Source], stamp: Stamp) -> None:
+        super().__init__(stamp)
         self._current = current
-        self._changed_ns = changed_ns
 
     async def attributes(self) -> Attributes:
         source = self._current()
         size = len(source) if source.is_whole else UNFINISHED_BYTES
-        return Attributes(0o400, size, self._changed_ns())
+        return Attributes(0o400, size, self.mtime_ns)
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         return _StreamHandle(self._current())

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from ollie_fuse.errors import Invalid, TooLarge
 from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
+from ollie_fuse.stamp import Stamp
 
 VALUE_LIMIT_BYTES = 1 << 20
 COMPLETE_BELOW_BYTES = 4096
@@ -13,18 +14,15 @@ COMPLETE_BELOW_BYTES = 4096
 class TextFile(File):
     """Text rendered from other values, read-only; one rendering an open file."""
 
-    __slots__ = ("_changed_ns", "_mode", "_render")
+    __slots__ = ("_mode", "_render")
 
-    def __init__(
-        self, render: Callable[[], str], changed_ns: Callable[[], int], *, is_executable: bool = False
-    ) -> None:
-        super().__init__()
+    def __init__(self, render: Callable[[], str], stamp: Stamp | None, *, is_executable: bool = False) -> None:
+        super().__init__(stamp)
         self._render = render
-        self._changed_ns = changed_ns
         self._mode = 0o500 if is_executable else 0o400
 
     async def attributes(self) -> Attributes:
-        return Attributes(self._mode, len(self._render().encode()), self._changed_ns())
+        return Attributes(self._mode, len(self._render().encode()), self.mtime_ns)
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         return _SnapshotHandle(self._render)
@@ -50,18 +48,17 @@ class ValueFile(File):
     that completes it. *report* is told the sentence of each refusal.
     """
 
-    __slots__ = ("_changed_ns", "_get", "_put", "_report")
+    __slots__ = ("_get", "_put")
 
     def __init__(
         self,
         get: Callable[[], str],
         put: Callable[[str], Awaitable[None]],
-        changed_ns: Callable[[], int],
+        stamp: Stamp,
     ) -> None:
-        super().__init__()
+        super().__init__(stamp)
         self._get = get
         self._put = put
-        self._changed_ns = changed_ns
 
     def content(self) -> bytes:
         """Render the value as the file shows it: an empty one as nothing, any other with a final newline."""
@@ -77,7 +74,7 @@ class ValueFile(File):
         await self._put(text.removesuffix("\n"))
 
     async def attributes(self) -> Attributes:
-        return Attributes(0o600, len(self.content()), self._changed_ns())
+        return Attributes(0o600, len(self.content()), self.mtime_ns)
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         return _ValueHandle(self, opening)

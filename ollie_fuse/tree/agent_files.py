@@ -31,19 +31,19 @@ from ollie_fuse.tree.talks import PromptTalk, StatewaitTalk
 
 
 def _agent_text(render: Callable[[Agent], str], topic: Topic) -> Callable[[Agent], Node]:
-    return lambda agent: TextFile(lambda: render(agent), lambda: agent.changed_ns[topic])
+    return lambda agent: TextFile(lambda: render(agent), agent.stamps[topic])
 
 
 def _agent_command(
     render: Callable[[Agent], str], run: Callable[[Agent, str], Awaitable[str]], topic: Topic
 ) -> Callable[[Agent], Node]:
     return lambda agent: command_file(
-        lambda: render(agent), lambda text: run(agent, text), agent.fail, lambda: agent.changed_ns[topic]
+        lambda: render(agent), lambda text: run(agent, text), agent.fail, agent.stamps[topic]
     )
 
 
 def _prompt(agent: Agent) -> Node:
-    return ConversationFile(lambda _: PromptTalk(agent), lambda: 0, lambda: agent.changed_ns[Topic.REPLY])
+    return ConversationFile(lambda _: PromptTalk(agent), lambda: 0, agent.stamps[Topic.REPLY])
 
 
 _NO_REPLY = FixedSource(b"")
@@ -52,19 +52,19 @@ _NO_REPLY = FixedSource(b"")
 def _reply(agent: Agent) -> Node:
     return StreamFile(
         lambda: agent.newest.reply if agent.newest else _NO_REPLY,
-        lambda: agent.newest.reply.changed_ns if agent.newest else agent.changed_ns[Topic.REPLY],
+        agent.stamps[Topic.REPLY],
     )
 
 
 def _answer(agent: Agent) -> Node:
     return StreamFile(
         lambda: agent.newest.answer if agent.newest else _NO_REPLY,
-        lambda: agent.newest.answer.changed_ns if agent.newest else agent.changed_ns[Topic.REPLY],
+        agent.stamps[Topic.REPLY],
     )
 
 
 def _statewait(agent: Agent) -> Node:
-    return ConversationFile(lambda _: StatewaitTalk(agent), None, lambda: agent.changed_ns[Topic.STATE])
+    return ConversationFile(lambda _: StatewaitTalk(agent), None, agent.stamps[Topic.STATE])
 
 
 def _render_agent_usage(agent: Agent) -> str:
@@ -90,7 +90,7 @@ AGENT_FILES: Sequence[Row[Agent]] = (
         "chat",
         "r+",
         "the conversation, rendered for people",
-        lambda agent: GrowingFile(agent.chat.text, lambda: agent.chat.text.changed_ns),
+        lambda agent: GrowingFile(agent.chat.text, agent.stamps[Topic.CHAT]),
     ),
     Row("state", "r", "idle, thinking or receiving", _agent_text(lambda a: f"{a.state}\n", Topic.STATE)),
     Row("statewait", "rw…", "returns when the state changes; write `idle` or `since SEQ` first", _statewait),
@@ -129,4 +129,4 @@ AGENT_FILES: Sequence[Row[Agent]] = (
 
 def agent_directory(agent: Agent) -> Directory:
     """Make the directory of one agent."""
-    return FixedDirectory(lambda: {row.name: row.node(agent) for row in AGENT_FILES}, lambda: agent.created_ns)
+    return FixedDirectory(lambda: {row.name: row.node(agent) for row in AGENT_FILES}, agent.created)

@@ -1,6 +1,5 @@
 """The files of the root, and those of the directory that holds the sessions."""
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from ollie_fuse import __version__
@@ -23,10 +22,11 @@ from ollie_fuse.nodes import (
     TextFile,
     command_file,
 )
+from ollie_fuse.stamp import Stamp
 from ollie_fuse.tree.agent_files import AGENT_FILES
 from ollie_fuse.tree.help import render_files, render_verbs
 from ollie_fuse.tree.row import Root, Row, SessionPlace, new_file, render_cost, report_nowhere, tabbed
-from ollie_fuse.tree.session_files import AGENTS_FILES, SESSION_FILES, agents_ns, session_directory
+from ollie_fuse.tree.session_files import AGENTS_FILES, SESSION_FILES, session_directory
 from ollie_fuse.tree.talks import EventsTalk, GenerateTalk
 
 
@@ -39,11 +39,6 @@ def _render_sessions(root: Root) -> str:
     return tabbed(rows)
 
 
-def _sessions_ns(root: Root) -> int:
-    sessions = root.sessions.by_name.values()
-    return max([root.sessions.changed_ns, *(max(s.changed_ns, agents_ns(s)) for s in sessions)])
-
-
 def _new_session(root: Root) -> Node:
     def creator(cwd: str | None) -> Callable[[str], Awaitable[str]]:
         async def create(spec: str) -> str:
@@ -51,7 +46,7 @@ def _new_session(root: Root) -> Node:
 
         return create
 
-    return new_file(creator, render_template(SESSION_KEYS), lambda: root.sessions.changed_ns)
+    return new_file(creator, render_template(SESSION_KEYS), root.sessions.members_changed)
 
 
 SESSIONS_FILES: Sequence[Row[Root]] = (
@@ -60,7 +55,7 @@ SESSIONS_FILES: Sequence[Row[Root]] = (
         "idx",
         "r",
         "tab-separated: name state cwd backend model agents title",
-        lambda root: TextFile(lambda: _render_sessions(root), lambda: _sessions_ns(root)),
+        lambda root: TextFile(lambda: _render_sessions(root), root.sessions.changed),
     ),
 )
 
@@ -74,7 +69,7 @@ def _sessions_directory(root: Root) -> Directory:
 
     return LiveDirectory(
         lambda: {row.name: row.node(root) for row in SESSIONS_FILES},
-        lambda: root.sessions.changed_ns,
+        root.sessions.members_changed,
         live=lambda: root.sessions.by_name,
         node_of=lambda session: session_directory(SessionPlace(session, root)),
         make=make,
@@ -122,16 +117,16 @@ def _render_usage(root: Root) -> str:
     return "# since the daemon started: backend model requests input_tokens output_tokens cost\n" + tabbed(rows)
 
 
-def _root_text(render: Callable[[Root], str], changed_ns: Callable[[Root], int]) -> Callable[[Root], Node]:
-    return lambda root: TextFile(lambda: render(root), lambda: changed_ns(root))
+def _root_text(render: Callable[[Root], str], stamp: Callable[[Root], Stamp | None]) -> Callable[[Root], Node]:
+    return lambda root: TextFile(lambda: render(root), stamp(root))
 
 
 def _fixed_text(text: str) -> Callable[[Root], Node]:
-    return _root_text(lambda _: text, lambda root: root.started_ns)
+    return _root_text(lambda _: text, lambda root: root.started)
 
 
-def _now(_: Root) -> int:
-    return time.time_ns()
+def _always(_: Root) -> None:
+    """No stamp: what shows how it goes now changes with every look."""
 
 
 _GENERATE_USAGE = (
@@ -145,7 +140,7 @@ def _generate(root: Root) -> Node:
     return ConversationFile(
         lambda caller: GenerateTalk(root.sessions, caller.cwd(), _GENERATE_USAGE),
         lambda: len(_GENERATE_USAGE),
-        lambda: root.started_ns,
+        root.started,
     )
 
 
@@ -155,13 +150,11 @@ async def _run_root_lines(root: Root, text: str) -> str:
 
 
 def _root_ctl(root: Root) -> Node:
-    return command_file(
-        root.settings, lambda text: _run_root_lines(root, text), report_nowhere, lambda: root.started_ns
-    )
+    return command_file(root.settings, lambda text: _run_root_lines(root, text), report_nowhere, root.started)
 
 
 def _events(root: Root) -> Node:
-    return ConversationFile(lambda _: EventsTalk(root.events), None, lambda: root.events.changed_ns)
+    return ConversationFile(lambda _: EventsTalk(root.events), None, root.events.stamp)
 
 
 _BLOCKING = ("statewait", "events", "reply", "answer")
@@ -178,7 +171,7 @@ ROOT_FILES: Sequence[Row[Root]] = (
         "status",
         "r",
         "k=v: started, sessions, agents by state, blocked readers, memory",
-        _root_text(lambda r: r.status(), _now),
+        _root_text(lambda r: r.status(), _always),
     ),
     Row(
         "events",
@@ -190,15 +183,15 @@ ROOT_FILES: Sequence[Row[Root]] = (
         "backends",
         "r",
         "tab-separated: name kind url model key state; mistakes in backends.conf as comments",
-        _root_text(_render_backends, lambda root: root.backends.changed_ns),
+        _root_text(_render_backends, lambda root: root.backends.changed),
     ),
     Row(
         "models",
         "r",
         "tab-separated: backend model window price",
-        _root_text(_render_models, lambda root: root.backends.changed_ns),
+        _root_text(_render_models, lambda root: root.backends.changed),
     ),
-    Row("usage", "r", "totals by backend and model", _root_text(_render_usage, _now)),
+    Row("usage", "r", "totals by backend and model", _root_text(_render_usage, _always)),
     Row("generate", "rw…", "write a prompt, read the answer on the same open file; nothing is kept", _generate),
     Row(
         "agents",
@@ -220,7 +213,7 @@ ROOT_FILES: Sequence[Row[Root]] = (
 
 def build_tree(root: Root) -> Directory:
     """Return the root directory of the agent tree."""
-    return FixedDirectory(lambda: {row.name: row.node(root) for row in ROOT_FILES}, lambda: root.started_ns)
+    return FixedDirectory(lambda: {row.name: row.node(root) for row in ROOT_FILES}, root.started)
 
 
 def render_tree() -> str:

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from ollie_fuse.agent import Backends, Events, Session, Sessions, Totals, Verb
 from ollie_fuse.nodes import CommandTalk, ConversationFile, Node, complete_spec
+from ollie_fuse.stamp import Stamp
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Root:
     """The commands of the root's ``ctl``."""
     settings: Callable[[], str]
     """Daemon settings as the lines that would set them."""
-    started_ns: int
+    started: Stamp
 
     @property
     def backends(self) -> Backends:
@@ -56,13 +57,13 @@ class SessionPlace:
 def new_file(
     creator: Callable[[str | None], Callable[[str], Awaitable[str]]],
     template: str,
-    changed_ns: Callable[[], int],
+    stamp: Stamp,
 ) -> Node:
     """Make a file that takes a spec and answers with the name of what it made for a caller in its directory."""
     return ConversationFile(
         lambda caller: CommandTalk(lambda: template, creator(caller.cwd()), report_nowhere, complete_spec),
         lambda: len(template.encode()),
-        changed_ns,
+        stamp,
     )
 
 

@@ -44,7 +44,7 @@ def _new_agent(place: SessionPlace) -> Node:
     async def create(spec: str) -> str:
         return f"{place.root.sessions.create_agent(place.session, spec)}\n"
 
-    return new_file(lambda _cwd: create, render_template(AGENT_KEYS), lambda: place.session.members_ns)
+    return new_file(lambda _cwd: create, render_template(AGENT_KEYS), place.session.members_changed)
 
 
 AGENTS_FILES: Sequence[Row[SessionPlace]] = (
@@ -53,14 +53,9 @@ AGENTS_FILES: Sequence[Row[SessionPlace]] = (
         "idx",
         "r",
         "tab-separated: name state backend model turns cost",
-        lambda place: TextFile(lambda: _render_agents(place.session), lambda: agents_ns(place.session)),
+        lambda place: TextFile(lambda: _render_agents(place.session), place.session.agents_changed),
     ),
 )
-
-
-def agents_ns(session: Session) -> int:
-    """Return the time of the last change of anything about a session's agents."""
-    return max([session.members_ns, *(max(agent.changed_ns.values()) for agent in session.agents.values())])
 
 
 def _agents_directory(place: SessionPlace) -> Directory:
@@ -74,7 +69,7 @@ def _agents_directory(place: SessionPlace) -> Directory:
 
     return LiveDirectory(
         lambda: {row.name: row.node(place) for row in AGENTS_FILES},
-        lambda: session.members_ns,
+        session.members_changed,
         live=lambda: session.agents,
         node_of=agent_directory,
         make=make,
@@ -88,7 +83,7 @@ def _session_ctl(place: SessionPlace) -> Node:
         lambda: render_session_ctl(place.session),
         lambda text: run_session_lines(place.root.sessions, place.session, text),
         report_nowhere,
-        lambda: place.session.changed_ns,
+        place.session.changed,
     )
 
 
@@ -96,7 +91,7 @@ def _session_value(
     get: Callable[[Session], str], put: Callable[[Session, str], Awaitable[None]]
 ) -> Callable[[SessionPlace], Node]:
     return lambda place: ValueFile(
-        lambda: get(place.session), lambda text: put(place.session, text), lambda: place.session.changed_ns
+        lambda: get(place.session), lambda text: put(place.session, text), place.session.changed
     )
 
 
@@ -114,7 +109,7 @@ SESSION_FILES: Sequence[Row[SessionPlace]] = (
         "usage",
         "r",
         "the sum over its agents",
-        lambda place: TextFile(lambda: place.session.totals.render(""), lambda: agents_ns(place.session)),
+        lambda place: TextFile(lambda: place.session.totals.render(""), place.session.agents_changed),
     ),
     Row("agent", "d", "the agents, one directory each; mkdir, mv, rmdir", _agents_directory),
 )
@@ -122,6 +117,4 @@ SESSION_FILES: Sequence[Row[SessionPlace]] = (
 
 def session_directory(place: SessionPlace) -> Directory:
     """Make the directory of one session."""
-    return FixedDirectory(
-        lambda: {row.name: row.node(place) for row in SESSION_FILES}, lambda: place.session.created_ns
-    )
+    return FixedDirectory(lambda: {row.name: row.node(place) for row in SESSION_FILES}, place.session.created)
