@@ -8,15 +8,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import trio
 
 from ollie_fuse import __version__
 from ollie_fuse.child import ChildFailed, run_child
-from ollie_fuse.config import read_backends
+from ollie_fuse.config import BackendsFile, read_backends
 from ollie_fuse.errors import OllieError, TimedOut, sentence_of
-from ollie_fuse.paths import Paths, paths_of
-from ollie_fuse.preflight import FSTYPE, Check, check_host, mounted_type, running_daemon
+from ollie_fuse.paths import Paths, read_paths
+from ollie_fuse.preflight import (
+    FSTYPE,
+    Check,
+    check_host,
+    check_mountpoint,
+    check_state,
+    mounted_type,
+    running_daemon,
+)
 
 LOOK_S = 5.0
 DOWN_S = 10.0
@@ -45,9 +54,12 @@ def _down(paths: Paths, _: Mapping[str, str]) -> int:
     if running is None:
         print("no daemon is running")
         return 0
-    os.kill(running.pid, signal.SIGTERM)
+    told = 0
     limit = time.monotonic() + DOWN_S
-    while running_daemon(paths) is not None:
+    while (now := running_daemon(paths)) is not None:
+        if now.pid and now.pid != told:
+            told = now.pid
+            os.kill(told, signal.SIGTERM)
         if time.monotonic() > limit:
             raise TimedOut(f"the daemon (pid {running.pid}) did not end within {DOWN_S:g} s")
         time.sleep(0.02)
@@ -60,7 +72,7 @@ def _status(paths: Paths, _: Mapping[str, str]) -> int:
     if running is None:
         print("down")
         return 1
-    if mounted_type(paths.mountpoint.__class__(running.mountpoint)) != FSTYPE:
+    if mounted_type(running.mountpoint) != FSTYPE:
         print(f"starting or stopping (pid {running.pid})")
         return 1
     looked = trio.run(_look, f"{running.mountpoint}/status")
@@ -80,7 +92,14 @@ async def _look(path: str) -> str:
 
 
 def _doctor(paths: Paths, environ: Mapping[str, str]) -> int:
-    checks = [*check_host(), *_check_mountpoint(paths), *_check_config(paths, environ), *_check_local(paths)]
+    file = read_backends(paths.backends_conf, environ)
+    checks = [
+        *trio.run(check_host),
+        check_mountpoint(paths),
+        check_state(paths),
+        *_check_config(paths, file),
+        *_check_local(paths, file),
+    ]
     for check in checks:
         print(
             f"{'ok  ' if not check.trouble else 'FAIL'} {check.name}" + (f": {check.trouble}" if check.trouble else "")
@@ -90,27 +109,7 @@ def _doctor(paths: Paths, environ: Mapping[str, str]) -> int:
     return int(any(check.trouble for check in checks))
 
 
-def _check_mountpoint(paths: Paths) -> Iterator[Check]:
-    kind = mounted_type(paths.mountpoint)
-    running = running_daemon(paths)
-    trouble = remedy = ""
-    if kind == FSTYPE and running is None:
-        trouble, remedy = (
-            "a mount whose daemon is gone",
-            f"fusermount3 -uz {paths.mountpoint} (`up` does it too)",
-        )
-    elif kind is not None and kind != FSTYPE:
-        trouble, remedy = (
-            f"a filesystem ({kind}) is mounted there",
-            "unmount it, or set $OLLIE to another directory",
-        )
-    elif kind is None and paths.mountpoint.is_dir() and any(paths.mountpoint.iterdir()):
-        trouble, remedy = "not empty", "move what is in it, or set $OLLIE to another directory"
-    yield Check(name=f"mount point {paths.mountpoint}", trouble=trouble, remedy=remedy)
-
-
-def _check_config(paths: Paths, environ: Mapping[str, str]) -> Iterator[Check]:
-    file = read_backends(paths.backends_conf, environ)
+def _check_config(paths: Paths, file: BackendsFile) -> Iterator[Check]:
     for mistake in file.mistakes:
         yield Check(name="configuration", trouble=str(mistake), remedy=f"edit {paths.backends_conf}")
     for backend in file.backends:
@@ -122,21 +121,27 @@ def _check_config(paths: Paths, environ: Mapping[str, str]) -> Iterator[Check]:
         )
 
 
-def _check_local(paths: Paths) -> Iterator[Check]:
+def _check_local(paths: Paths, file: BackendsFile) -> Iterator[Check]:
     from importlib.util import find_spec
 
     from ollie_fuse.providers import default_model_path
 
+    models = [
+        Path(backend.model or default_model_path(paths.data)) for backend in file.backends if backend.kind == "local"
+    ]
+    if not models:
+        return
     yield Check(
         name="local model: xllamacpp",
         trouble="" if find_spec("xllamacpp") else "not installed",
         remedy="pip install 'ollie-fuse[local]'",
     )
-    yield Check(
-        name="local model: the model file",
-        trouble="" if default_model_path(paths.data).exists() else "not here",
-        remedy="`ollie-fuse fetch-model` downloads it (93 MB)",
-    )
+    for model in models:
+        yield Check(
+            name=f"local model {model}",
+            trouble="" if model.exists() else "not here",
+            remedy="`ollie-fuse fetch-model` downloads the default one (93 MB)",
+        )
 
 
 def _fetch_model(paths: Paths, _: Mapping[str, str]) -> int:
@@ -169,8 +174,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments).verb
     run = next(verb.run for verb in VERBS if verb.name == chosen)
     try:
-        return run(paths_of(os.environ), os.environ)
+        status = run(read_paths(), os.environ)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read has seen enough
+        _drop_output()
+        return 1
     except (OllieError, OSError) as exc:
+        _drop_output()
         print(f"ollie-fuse: {sentence_of(exc)}", file=sys.stderr)
         return 1
     except BaseExceptionGroup as group:
@@ -181,6 +192,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _drop_output() -> None:
+    """Let nothing that could not be written be tried again at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _first_of(group: BaseException) -> BaseException:

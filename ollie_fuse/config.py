@@ -45,7 +45,8 @@ def _parse_url(value: object) -> object:
     try:
         parts = urlsplit(value)
         is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, a bracket that does not close
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # a port that is no number, a bracket that does not close, a host name with an empty label
         is_good = False
     if not is_good or parts.username or parts.query or parts.fragment:
         raise ValueError("is not of the form http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")

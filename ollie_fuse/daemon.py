@@ -1,5 +1,6 @@
 """The agent daemon: one exit stack that opens its parts in reading order and closes them in reverse."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -30,18 +31,19 @@ LEVELS = ("debug", "info", "warning", "error")
 class Daemon:
     """What the root's own files show and do."""
 
-    def __init__(self, paths: Paths, environ: Mapping[str, str], backends: Backends) -> None:
+    def __init__(self, paths: Paths, environ: Mapping[str, str], backends: Backends, shutdown: trio.Event) -> None:
         self._paths = paths
         self._environ = environ
         self.backends = backends
         self.mount: Mount | None = None
         self.started = Stamp()
-        self.shutdown = trio.Event()
+        self.shutdown = shutdown
         self.refresh = trio.Event()
 
-    def reload(self) -> None:
-        """Read the configuration again."""
-        self.backends.load(read_backends(self._paths.backends_conf, self._environ))
+    async def reload(self) -> None:
+        """Read the configuration again; waits for the disk, in a thread."""
+        file = await trio.to_thread.run_sync(read_backends, self._paths.backends_conf, self._environ)
+        self.backends.load(file)
         self.refresh.set()
 
     def render_status(self, sessions: Sessions) -> str:
@@ -69,7 +71,7 @@ class Daemon:
         )
 
     async def _reload(self, _root: Root, _: Sequence[str]) -> str:
-        self.reload()
+        await self.reload()
         return "".join(f"{mistake}\n" for mistake in self.backends.mistakes)
 
     async def _shutdown(self, _root: Root, _: Sequence[str]) -> str:
@@ -97,7 +99,7 @@ def resident_kib() -> int:
 
 
 @asynccontextmanager
-async def open_daemon(paths: Paths, environ: Mapping[str, str]) -> AsyncIterator[Daemon]:
+async def open_daemon(paths: Paths, environ: Mapping[str, str], shutdown: trio.Event) -> AsyncIterator[Daemon]:
     """Mount and serve until the context is left. Raises a sentence when something stands in the way."""
     async with AsyncExitStack() as stack:
         stack.enter_context(held_lock(paths))
@@ -112,7 +114,7 @@ async def open_daemon(paths: Paths, environ: Mapping[str, str]) -> AsyncIterator
         stack.push_async_callback(backends.aclose)
         places = Places(home=str(paths.home), mounts=(str(paths.mountpoint),))
         sessions = Sessions(nursery, backends, Events(), places)
-        daemon = Daemon(paths, environ, backends)
+        daemon = Daemon(paths, environ, backends, shutdown)
         root = Root(
             sessions=sessions,
             config=paths.config,
@@ -137,26 +139,48 @@ async def _refresh_models(daemon: Daemon) -> None:
 
 
 async def run_daemon(paths: Paths, environ: Mapping[str, str]) -> None:
-    """Serve until SIGTERM, SIGINT, ``shutdown`` or an unmount from outside; SIGHUP reads the configuration again."""
-    async with open_daemon(paths, environ) as daemon, trio.open_nursery() as nursery:
+    """Serve until SIGTERM, SIGINT, ``shutdown`` or an unmount from outside; SIGHUP reads the configuration again.
+
+    Signals are received from before the mount until after it, so that a second one does not cut the end short.
+    """
+    shutdown = trio.Event()
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with trio.open_nursery() as nursery:
+            hangups, hung_up = trio.open_memory_channel[None](1)  # several that came together are one
+            nursery.start_soon(_receive_signals, signals, shutdown, hangups)
+            await _serve(paths, environ, shutdown, hung_up)
+            nursery.cancel_scope.cancel()
+
+
+async def _receive_signals(
+    signals: AsyncIterator[int], shutdown: trio.Event, hangups: trio.MemorySendChannel[None]
+) -> None:
+    async for number in signals:
+        if number != signal.SIGHUP:
+            shutdown.set()
+        else:
+            with contextlib.suppress(trio.WouldBlock):
+                hangups.send_nowait(None)
+
+
+async def _serve(
+    paths: Paths, environ: Mapping[str, str], shutdown: trio.Event, hung_up: trio.MemoryReceiveChannel[None]
+) -> None:
+    async with open_daemon(paths, environ, shutdown) as daemon, trio.open_nursery() as nursery:
         assert daemon.mount is not None
         log.info("mounted at %s", paths.mountpoint)
-        nursery.start_soon(_end_on_signal, daemon)
-        nursery.start_soon(_end_on_unmount, daemon, daemon.mount)
-        await daemon.shutdown.wait()
+        nursery.start_soon(_reload_on_hangup, daemon, hung_up)
+        nursery.start_soon(_end_on_unmount, shutdown, daemon.mount)
+        await shutdown.wait()
         nursery.cancel_scope.cancel()
     log.info("unmounted")
 
 
-async def _end_on_signal(daemon: Daemon) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async for number in signals:
-            if number == signal.SIGHUP:
-                daemon.reload()
-            else:
-                daemon.shutdown.set()
+async def _reload_on_hangup(daemon: Daemon, hung_up: trio.MemoryReceiveChannel[None]) -> None:
+    async for _ in hung_up:
+        await daemon.reload()
 
 
-async def _end_on_unmount(daemon: Daemon, mount: Mount) -> None:
+async def _end_on_unmount(shutdown: trio.Event, mount: Mount) -> None:
     await mount.wait_unmounted()
-    daemon.shutdown.set()
+    shutdown.set()

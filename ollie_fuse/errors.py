@@ -5,6 +5,8 @@ back where the caller can read it.
 """
 
 import errno
+import socket
+import ssl
 from typing import ClassVar
 
 
@@ -86,12 +88,16 @@ class RemoteFailed(OllieError):
     errno = errno.EREMOTEIO
 
 
+_NOT_ERRNO = (socket.gaierror, socket.herror, ssl.SSLError)
+"""OSErrors whose number is another numbering's."""
+
+
 def errno_of(exc: BaseException) -> int:
     """Return the errno for *exc*: ours by its class, the system's as it is, anything else EIO."""
     if isinstance(exc, OllieError):
         return type(exc).errno
-    if isinstance(exc, OSError) and exc.errno:
-        return exc.errno
+    if isinstance(exc, OSError) and not isinstance(exc, _NOT_ERRNO) and exc.errno in errno.errorcode:
+        return int(exc.errno or errno.EIO)
     return errno.EIO
 
 

@@ -1,7 +1,6 @@
 """Where things live, by the XDG base directory specification."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +31,17 @@ class Paths:
         return self.state / "daemon.lock"
 
 
-def paths_of(environ: Mapping[str, str]) -> Paths:
-    """Return the places that *environ* and the user's home say; touches no disk."""
-    home = Path(environ.get("HOME") or os.path.expanduser("~"))
+def read_paths() -> Paths:
+    """Read the places from this process's environment.
+
+    Follows links up to the mount point's parent, since the kernel lists mounts without any, and looks at nothing below.
+    """
     dirs = PlatformDirs(_APP, appauthor=False)
-    mountpoint = Path(environ.get("OLLIE") or home / "ollie")
+    home = Path.home()
+    mountpoint = Path(os.environ.get("OLLIE") or home / _APP).absolute()
     return Paths(
         home=home,
-        mountpoint=Path(os.path.abspath(mountpoint)),
+        mountpoint=Path(os.path.realpath(mountpoint.parent), mountpoint.name),
         config=dirs.user_config_path,
         data=dirs.user_data_path,
         state=dirs.user_state_path,

@@ -2,7 +2,10 @@
 
 import fcntl
 import os
+import re
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +17,9 @@ from ollie_fuse.paths import Paths
 
 FSTYPE = "fuse.ollie"
 DEV_FUSE = Path("/dev/fuse")
+_LOCK_S = 0.5
+"""How long a start waits for the lock."""
+_TRIAL_S = 20.0
 _LOOK_S = 5.0
 """How long a mount may take to show that it is alive."""
 
@@ -27,7 +33,8 @@ class Running:
     """A daemon that holds the lock."""
 
     pid: int
-    mountpoint: str
+    """0 in the first moments of a start."""
+    mountpoint: Path
 
 
 @contextmanager
@@ -36,15 +43,27 @@ def held_lock(paths: Paths) -> Iterator[None]:
     paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy("a daemon runs already; `ollie-fuse status` shows it") from None
+        if not _is_locked(descriptor):
+            raise Busy("a daemon runs already; `ollie-fuse status` shows it")
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n{paths.mountpoint}\n".encode(), 0)
+        os.pwrite(descriptor, b"%d\n%b" % (os.getpid(), os.fsencode(paths.mountpoint)), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Take the lock; somebody who only looks holds it for microseconds, so try for a while."""
+    limit = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > limit:
+                return False
+            time.sleep(_LOCK_S / 20)
+        else:
+            return True
 
 
 def running_daemon(paths: Paths) -> Running | None:
@@ -56,26 +75,30 @@ def running_daemon(paths: Paths) -> Running | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        pid, mountpoint = os.pread(descriptor, 4096, 0).decode().splitlines()
-        return Running(pid=int(pid), mountpoint=mountpoint)
+        pid, _, mountpoint = os.pread(descriptor, 1 << 16, 0).partition(b"\n")
+        return Running(pid=int(pid or 0), mountpoint=Path(os.fsdecode(mountpoint)))
     else:
         return None
     finally:
         os.close(descriptor)
 
 
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+
 def mounted_type(mountpoint: Path) -> str | None:
-    """Return the type of the filesystem mounted exactly at *mountpoint*, None for none.
+    """Return the type of the filesystem mounted exactly at *mountpoint*, a path without links; None for none.
 
     Read from proc(5) ``mountinfo``, which never touches the mount: a dead one would hang or refuse.
     """
     found = None
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+    wanted = os.fsencode(mountpoint)
+    with open("/proc/self/mountinfo", "rb") as table:
         for line in table:
-            fields, _, rest = line.partition(" - ")
-            place = fields.split()[4].encode(errors="surrogateescape").decode("unicode_escape")
-            if place == str(mountpoint):
-                found = rest.split()[0]  # a later line covers an earlier one
+            fields, _, rest = line.partition(b" - ")
+            place = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), fields.split(b" ")[4])
+            if place == wanted:
+                found = rest.split(b" ")[0].decode()  # a later line covers an earlier one
     return found
 
 
@@ -122,15 +145,44 @@ class Check:
     remedy: str = ""
 
 
-def check_host() -> Iterator[Check]:
-    """Look at everything that a mount needs of the machine."""
-    yield _check_dev_fuse()
+def check_mountpoint(paths: Paths) -> Check:
+    """Look at what stands where the mount should go."""
+    kind = mounted_type(paths.mountpoint)
+    trouble = remedy = ""
+    if kind == FSTYPE and running_daemon(paths) is None:
+        trouble, remedy = "a mount whose daemon is gone", f"fusermount3 -uz {paths.mountpoint} (`up` does it too)"
+    elif kind is not None and kind != FSTYPE:
+        trouble, remedy = f"a filesystem ({kind}) is mounted there", "unmount it, or set $OLLIE to another directory"
+    elif kind is None:
+        try:
+            _make_empty(paths.mountpoint)
+        except Unmountable as exc:
+            trouble, remedy = str(exc), "set $OLLIE to a directory that can be made or is empty"
+    return Check(name=f"mount point {paths.mountpoint}", trouble=trouble, remedy=remedy)
+
+
+def check_state(paths: Paths) -> Check:
+    """Look at whether the daemon can keep its lock and state."""
+    try:
+        paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as exc:
+        trouble = exc.strerror or str(exc)
+        return Check(name=f"state in {paths.state}", trouble=trouble, remedy="make it a directory that you can write")
+    return Check(name=f"state in {paths.state}")
+
+
+async def check_host() -> list[Check]:
+    """Look at everything that a mount needs of the machine, and at last make one, in a child."""
     has_helper = shutil.which("fusermount3") is not None
-    yield Check(
-        name="fusermount3",
-        trouble="" if has_helper else "not found",
-        remedy="install the package fuse3",
-    )
+    helper = Check(name="fusermount3", trouble="" if has_helper else "not found", remedy="install the package fuse3")
+    checks = [_check_dev_fuse(), helper]
+    if not any(check.trouble for check in checks):
+        tried = await run_child([sys.executable, "-m", "ollie_fuse.ops.trial"], timeout_s=_TRIAL_S)
+        trouble = tried.text.strip() if tried.status else ""
+        remedy = "see the message; fusermount3 has to be setuid root, and in a container --cap-add SYS_ADMIN is needed"
+        checks.append(Check(name="a trial mount", trouble=trouble, remedy=remedy))
+    return checks
 
 
 def _check_dev_fuse() -> Check:

@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stamp": set(),
     "nodes": {"errors", "stamp"},
     "ninep": {"errors", "nodes"},
-    "ops": {"errors", "nodes"},
+    "ops": {"errors", "nodes", "stamp"},
     "ninep_bridge": {"errors", "nodes", "ninep"},
     "providers": {"errors", "config", "child"},
     "agent": {"errors", "stamp", "config", "child", "providers"},

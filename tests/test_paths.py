@@ -1,44 +1,49 @@
-"""Where things live follows the environment that is given, by the XDG specification."""
+"""Where things live follows the environment, by the XDG specification."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from ollie_fuse.paths import paths_of
+from ollie_fuse.paths import read_paths
 
 
-def test_defaults_are_below_home() -> None:
+def test_defaults_are_below_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With a home alone everything is where XDG says."""
-    paths = paths_of({"HOME": "/h"})
-    assert (paths.home, paths.mountpoint) == (Path("/h"), Path("/h/ollie"))
-    assert paths.backends_conf == Path("/h/.config/ollie/backends.conf")
-    assert paths.data == Path("/h/.local/share/ollie")
-    assert paths.lock == Path("/h/.local/state/ollie/daemon.lock")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for kind in ("CONFIG", "DATA", "STATE"):
+        monkeypatch.delenv(f"XDG_{kind}_HOME")
+    paths = read_paths()
+    assert (paths.home, paths.mountpoint) == (tmp_path, tmp_path / "ollie")
+    assert paths.backends_conf == tmp_path / ".config/ollie/backends.conf"
+    assert paths.data == tmp_path / ".local/share/ollie"
+    assert paths.lock == tmp_path / ".local/state/ollie/daemon.lock"
 
 
-def test_xdg_variables_are_followed() -> None:
-    """The variables of the given environment, not of some other, say where configuration, data and state are."""
-    environ = {"HOME": "/h", "XDG_CONFIG_HOME": "/c", "XDG_DATA_HOME": "/d", "XDG_STATE_HOME": "/s"}
-    paths = paths_of(environ)
-    assert (paths.config, paths.data, paths.state) == (Path("/c/ollie"), Path("/d/ollie"), Path("/s/ollie"))
+def test_xdg_variables_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables say where configuration, data and state are."""
+    for kind in ("CONFIG", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", f"/{kind}")
+    paths = read_paths()
+    assert (paths.config, paths.data, paths.state) == (Path("/CONFIG/ollie"), Path("/DATA/ollie"), Path("/STATE/ollie"))
 
 
-def test_relative_or_empty_xdg_variables_are_ignored() -> None:
-    """The specification: paths in these variables are absolute, all others are to be ignored."""
-    paths = paths_of({"HOME": "/h", "XDG_CONFIG_HOME": "relative", "XDG_STATE_HOME": ""})
-    assert (paths.config, paths.state) == (Path("/h/.config/ollie"), Path("/h/.local/state/ollie"))
+@pytest.mark.parametrize(("given", "expected"), [("/m", "/m"), ("/m/../n/", "/n"), ("rel", f"{Path.cwd()}/rel")])
+def test_mountpoint(monkeypatch: pytest.MonkeyPatch, given: str, expected: str) -> None:
+    """`$OLLIE` is made absolute."""
+    monkeypatch.setenv("OLLIE", given)
+    assert read_paths().mountpoint == Path(expected)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"), [("/m", "/m"), ("", "/h/ollie"), ("/m/../n/", "/n"), ("rel", f"{os.getcwd()}/rel")]
-)
-def test_mountpoint(given: str, expected: str) -> None:
-    """`$OLLIE` is made absolute, and an empty one is none."""
-    assert paths_of({"HOME": "/h", "OLLIE": given}).mountpoint == Path(expected)
+def test_mountpoint_is_told_as_the_kernel_lists_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Links on the way to the mount point are followed, the mount point itself is not looked at."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setenv("OLLIE", str(tmp_path / "link" / "ollie"))
+    assert read_paths().mountpoint == tmp_path / "real" / "ollie"
 
 
-def test_touches_no_disk(tmp_path: Path) -> None:
+def test_touches_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saying where things live makes nothing."""
-    paths_of({"HOME": str(tmp_path)})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    read_paths()
     assert list(tmp_path.iterdir()) == []

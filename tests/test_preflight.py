@@ -75,10 +75,10 @@ def test_second_holder_is_refused(paths: Paths) -> None:
     """While one daemon holds the lock another is refused, and anybody can tell which one it is and where."""
     assert running_daemon(paths) is None
     with holder(paths) as process:
-        assert running_daemon(paths) == Running(pid=process.pid, mountpoint=str(paths.mountpoint))
+        assert running_daemon(paths) == Running(pid=process.pid, mountpoint=paths.mountpoint)
         with pytest.raises(Busy, match="runs already"), held_lock(paths):
             raise AssertionError("two hold one lock")
-        assert running_daemon(paths) == Running(pid=process.pid, mountpoint=str(paths.mountpoint))
+        assert running_daemon(paths) == Running(pid=process.pid, mountpoint=paths.mountpoint)
 
 
 def test_killed_holders_lock_is_free(paths: Paths) -> None:
@@ -88,7 +88,7 @@ def test_killed_holders_lock_is_free(paths: Paths) -> None:
         process.wait()
         assert running_daemon(paths) is None
         with held_lock(paths):
-            assert running_daemon(paths) == Running(pid=os.getpid(), mountpoint=str(paths.mountpoint))
+            assert running_daemon(paths) == Running(pid=os.getpid(), mountpoint=paths.mountpoint)
     assert running_daemon(paths) is None
 
 
@@ -96,7 +96,7 @@ def test_shorter_name_replaces_a_longer_one(paths: Paths) -> None:
     """What the lock says is its present holder's alone, whatever stood there before."""
     for mountpoint in (Path("/a/long/way/to/the/mount"), Path("/m")):
         with held_lock(replace(paths, mountpoint=mountpoint)):
-            assert running_daemon(paths) == Running(pid=os.getpid(), mountpoint=str(mountpoint))
+            assert running_daemon(paths) == Running(pid=os.getpid(), mountpoint=Path(mountpoint))
 
 
 def test_lock_is_private(paths: Paths) -> None:

@@ -23,7 +23,7 @@ from ollie_fuse.agent.settings import Settings
 from ollie_fuse.agent.spec import Key, render_template
 from ollie_fuse.agent.topic import Topic
 from ollie_fuse.agent.usage import Totals
-from ollie_fuse.agent.verbs import Verb, names_of, parse_lines, table_of
+from ollie_fuse.agent.verbs import Verb, names_of, run_lines, table_of
 
 __all__ = [
     "AGENT_KEYS",
@@ -51,7 +51,6 @@ __all__ = [
     "Verb",
     "is_command",
     "names_of",
-    "parse_lines",
     "render_ctl",
     "render_env",
     "render_queue",
@@ -59,6 +58,7 @@ __all__ = [
     "render_system_prompt",
     "render_template",
     "run_agent_lines",
+    "run_lines",
     "run_prompt_command",
     "run_queue_lines",
     "run_session_lines",

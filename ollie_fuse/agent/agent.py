@@ -37,7 +37,12 @@ class Agent:
         self.session = session
         self.settings = settings
         self.created = Stamp()
-        self.stamps = {topic: Stamp(session.agents_changed) for topic in Topic}
+        lists = {
+            Topic.STATE: session.rows_changed,
+            Topic.SETTINGS: session.rows_changed,
+            Topic.USAGE: session.usage_changed,
+        }
+        self.stamps = {topic: Stamp(lists[topic]) if topic in lists else Stamp() for topic in Topic}
         self.chat = Chat(self.stamps[Topic.CHAT])
         self.history: list[Message] = []
         self.totals = Totals()
@@ -45,7 +50,7 @@ class Agent:
         self.context_tokens: int | None = None
         """Input and output tokens of the last call: what the next one will at least carry."""
         self.turns = 0
-        self.error = ""
+        self._command_error = ""
         self.seq = 0
         """Counts the changes of ``state``."""
         self.state = "idle"
@@ -58,6 +63,8 @@ class Agent:
         self._exchanges = 0
         self._receiving: set[Draft] = set()
         self._turn: Turn | None = None
+        self._finished: Exchange | None = None
+        """The last turn's."""
         self._scope = trio.CancelScope()
         self._wake = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
@@ -71,10 +78,23 @@ class Agent:
         return self.session.backends.get(self.settings.backend)
 
     @property
+    def model(self) -> str | None:
+        """The model that the next turn asks; None when neither the user nor the backend names one."""
+        return self.settings.model or self.backend.default_model
+
+    @property
+    def shown_model(self) -> str:
+        """The same for lists, where an unusable setting is no error."""
+        try:
+            return self.model or "-"
+        except Invalid:
+            return self.settings.model or "-"
+
+    @property
     def window_tokens(self) -> int | None:
         """The context window of the chosen model, None when nobody told it."""
         try:
-            return self.backend.window_of(self.settings.model)
+            return self.backend.window_of(self.model or "")
         except Invalid:
             return None
 
@@ -94,9 +114,15 @@ class Agent:
     def _note_backends(self) -> None:
         self.touch(Topic.USAGE)  # it shows the model's window
 
-    def fail(self, sentence: str) -> None:
-        """Let ``error`` say *sentence*."""
-        self.error = sentence
+    @property
+    def error(self) -> str:
+        """Why the last command was refused, or the newest prompt or the last turn failed; empty when none did."""
+        told = (exchange.error for exchange in (self.newest, self._finished) if exchange is not None)
+        return self._command_error or next(filter(None, told), "")
+
+    def note_command(self, refusal: str) -> None:
+        """Let ``error`` tell why a command or a write was refused; empty once one was carried out."""
+        self._command_error = refusal
         self.touch(Topic.ERROR)
 
     def _refresh_state(self) -> None:
@@ -119,7 +145,7 @@ class Agent:
         try:
             draft.write(data)
         except OllieError as exc:
-            self.fail(str(exc))
+            self.note_command(str(exc))
             raise
 
     def receive_draft(self, draft: Draft) -> None:
@@ -152,17 +178,27 @@ class Agent:
         self.touch(Topic.QUEUE)
         self.resume()
 
+    def hold(self, exchange: Exchange) -> None:
+        """Queue *exchange* and hold the queue: its prompt was stopped while its release was on the way."""
+        if not self.is_alive:
+            exchange.finish(error=self._gone())
+            return
+        self.queue.append(exchange)
+        self.is_held = True
+        exchange.finish(error=_held())
+        self.touch(Topic.QUEUE)
+        self._refresh_state()
+
     def finish_exchange(self, exchange: Exchange, answer: str = "", error: OllieError | None = None) -> None:
         """End an exchange outside a turn, as a command or a refused prompt does."""
-        if error is not None:
-            self.fail(str(error))
         exchange.finish(answer, error)
-        self.touch(Topic.REPLY)
+        self.touch(Topic.ERROR)
         self._refresh_state()
 
     def _new_exchange(self) -> Exchange:
         self._exchanges += 1
         self.newest = Exchange(self._exchanges, self.stamps[Topic.REPLY])
+        self.note_command("")
         self.touch(Topic.REPLY)
         return self.newest
 
@@ -172,17 +208,25 @@ class Agent:
             if exchange.number == number:
                 self.queue.remove(exchange)
                 exchange.finish(error=Stopped("this prompt was dropped from the queue"))
+                if self.newest is exchange:
+                    self.newest = self._newest_but_dropped()
                 self.touch(Topic.QUEUE)
-                self._refresh_state()
+                self.touch(Topic.REPLY)
+                self.touch(Topic.ERROR)
                 return
         raise Invalid(f"no prompt {number} waits in the queue")
+
+    def _newest_but_dropped(self) -> Exchange | None:
+        if self.queue:
+            return self.queue[-1]
+        return self._turn.exchange if self._turn else self._finished
 
     # Commands
 
     def stop(self) -> bool:
         """Cancel the running turn and hold what waits behind it; tell whether there was one.
 
-        A prompt whose release is late (closed, but not taken yet) is stopped too.
+        A prompt that is being received, if nothing more is written to it, is held too: it may be closed already.
         """
         for draft in self._receiving:
             draft.is_stopped = True
@@ -190,8 +234,9 @@ class Agent:
             return bool(self._receiving)
         self.is_held = bool(self.queue)
         for exchange in self.queue:
-            exchange.finish(error=Stopped("the queue is held; `resume` or the next prompt lets it go on"))
+            exchange.finish(error=_held())
         self.touch(Topic.QUEUE)
+        self.touch(Topic.ERROR)
         self._turn.stop()
         return True
 
@@ -202,6 +247,7 @@ class Agent:
             for exchange in self.queue:
                 exchange.reopen()
             self.touch(Topic.QUEUE)
+            self.touch(Topic.ERROR)
         self._begin_turn()
         self._refresh_state()
 
@@ -230,6 +276,7 @@ class Agent:
         self.session.backends.changed.unwatch(self._note_backends)
         waiting = [*self.queue, *(draft.exchange for draft in self._receiving)]
         self.queue.clear()
+        self.touch(Topic.QUEUE)
         self._receiving.clear()
         for exchange in waiting:
             if exchange is not None:
@@ -254,7 +301,7 @@ class Agent:
                 while True:
                     while self._turn is None:
                         await self._wake.park()
-                    self._end_turn(self._turn, await self._supervised(self._turn))
+                    await self._run_turn(self._turn)
             finally:
                 self.kill()
                 if self._turn is not None:
@@ -268,7 +315,17 @@ class Agent:
             self.touch(Topic.QUEUE)
             self._wake.unpark_all()
 
-    async def _supervised(self, turn: Turn) -> OllieError | None:
+    async def _run_turn(self, turn: Turn) -> None:
+        """Run *turn* to its end; nothing but cancellation leaves this, so that no turn can end the daemon."""
+        try:
+            error = await self._outcome(turn)
+            self._end_turn(turn, error)
+        except Exception:
+            log.exception("turn %d of %s/%s cannot be ended", self.turns, self.session.name, self.name)
+            turn.exchange.finish(error=OllieError("internal error; the daemon's log has the details"))
+            self._forget_turn(turn)
+
+    async def _outcome(self, turn: Turn) -> OllieError | None:
         """Run *turn* and return why it failed, None when it did not."""
         try:
             with turn.scope:
@@ -282,16 +339,23 @@ class Agent:
 
     def _end_turn(self, turn: Turn, error: OllieError | None) -> None:
         """Put all that a turn leaves into its files, and only then change the state."""
-        self.fail("" if error is None else str(error))
         turn.close(error)
-        self._turn = None
-        self.touch(Topic.REPLY)
+        self.touch(Topic.ERROR)
         self.session.events.add(
             "turn_finished",
             session=self.session.name,
             agent=self.name,
             turn=self.turns,
-            error=self.error or None,
+            error=turn.exchange.error or None,
         )
+        self._forget_turn(turn)
+
+    def _forget_turn(self, turn: Turn) -> None:
+        self._turn = None
+        self._finished = turn.exchange
         self._begin_turn()
         self._refresh_state()
+
+
+def _held() -> Stopped:
+    return Stopped("the queue is held; `resume` or the next prompt lets it go on")

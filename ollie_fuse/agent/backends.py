@@ -4,14 +4,18 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import trio
+
 from ollie_fuse.agent.usage import Totals
 from ollie_fuse.config import BackendConfig, BackendsFile, Mistake, Price
-from ollie_fuse.errors import Invalid, RemoteFailed
+from ollie_fuse.errors import Invalid, OllieError, TimedOut
 from ollie_fuse.providers import ModelInfo, Provider, Usage, default_model_path
 from ollie_fuse.stamp import Stamp
 
 log = logging.getLogger(__name__)
 
+REFRESH_S = 30.0
+"""How long a list of models may take, as other side calls."""
 UNKNOWN_WINDOW_TOKENS = 128_000
 """What is assumed where neither the configuration nor the provider tells; it is said to be."""
 FREE = Price(input=0, output=0)
@@ -28,7 +32,8 @@ class Backend:
         self._changed = changed
         self._open_provider = open_provider
         self._provider: Provider | None = None
-        self.totals: dict[str, Totals] = {}
+        self.users = 0
+        """Turns that use it now."""
         self.trouble = ""
         """Why the last request failed, empty when it did not."""
         self.models: tuple[ModelInfo, ...] | None = None
@@ -51,11 +56,11 @@ class Backend:
         return self._provider
 
     @property
-    def default_model(self) -> str:
-        """The model of a new agent; empty when neither the configuration nor the provider names one."""
+    def default_model(self) -> str | None:
+        """The model that is asked when none is chosen; None when neither configuration nor provider names one."""
         if self.config.kind != "local" and self.config.model:
             return self.config.model
-        return self.models[0].name if self.models else ""
+        return self.models[0].name if self.models else None
 
     @property
     def price(self) -> Price | None:
@@ -74,17 +79,17 @@ class Backend:
         names = ", ".join(info.name for info in self.models[:20])
         raise Invalid(f"backend {self.name} has no model {model[:64]!r}; it has {names}")
 
-    def account(self, model: str, usage: Usage) -> None:
-        """Add one call to the totals of *model*."""
-        self.totals[model] = self.totals.get(model, Totals()).plus(usage, self.price)
-
     async def refresh(self) -> None:
         """Ask the provider which models there are; a failure leaves what was known and stands in ``trouble``."""
         if self.config.models:
             return
+        models = None
         try:
-            models = await self.provider.list_models()
-        except RemoteFailed as exc:
+            with trio.move_on_after(REFRESH_S):
+                models = await self.provider.list_models()
+            if models is None:
+                raise TimedOut(f"{self.config.title} did not list its models within {REFRESH_S:g} s")
+        except OllieError as exc:
             self.note_trouble(str(exc))
             log.info("backend %s: no list of models: %s", self.name, exc)
         else:
@@ -114,6 +119,9 @@ class Backends:
         self._retired: list[Backend] = []
         self.mistakes: tuple[Mistake, ...] = ()
         self.changed = Stamp()
+        self.totals: dict[tuple[str, str], Totals] = {}
+        """What was used since the daemon started, by backend and model."""
+        self.used = Stamp()
         self.load(file)
 
     def load(self, file: BackendsFile) -> None:
@@ -148,12 +156,24 @@ class Backends:
                 raise Invalid(f"backend {name} is not usable: {mistake}")
         raise Invalid(f"there is no backend {name[:64]!r}; there are {', '.join(self._by_name)}")
 
+    def account(self, backend: str, model: str, usage: Usage, price: Price | None) -> None:
+        """Add one call."""
+        key = (backend, model)
+        self.totals[key] = self.totals.get(key, Totals()).plus(usage, price)
+        self.used.touch()
+
     async def refresh(self) -> None:
-        """Ask every backend for its models, one after the other."""
-        for backend in list(self._by_name.values()):
-            await backend.refresh()
+        """Ask every backend for its models, all at once, and close what was retired and is no longer used."""
+        async with trio.open_nursery() as nursery:
+            for backend in self._by_name.values():
+                nursery.start_soon(backend.refresh)
+            for backend in self._retired:
+                if not backend.users:
+                    nursery.start_soon(backend.aclose)
+        self._retired = [backend for backend in self._retired if backend.users]
 
     async def aclose(self) -> None:
         """Close every provider."""
-        for backend in [*self._by_name.values(), *self._retired]:
-            await backend.aclose()
+        async with trio.open_nursery() as nursery:
+            for backend in [*self._by_name.values(), *self._retired]:
+                nursery.start_soon(backend.aclose)

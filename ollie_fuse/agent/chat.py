@@ -11,19 +11,23 @@ _Block = Literal["assistant", "reasoning"]
 class Chat:
     """Writes ``chat``. Every record ends with a newline; only a block that streams may still lack its own."""
 
-    __slots__ = ("_block", "text")
+    __slots__ = ("_block", "_later", "text")
 
     def __init__(self, stamp: Stamp) -> None:
         self.text = Growing(stamp)
         self._block: _Block | None = None
+        self._later: list[str] = []
 
     def user(self, text: str) -> None:
         """Add a prompt."""
         self._line(f"user: {text}")
 
     def info(self, text: str) -> None:
-        """Add what a command answered or the daemon has to say."""
-        self._line(f":: {text}")
+        """Add what a command answered or the daemon has to say; after the message that streams, if one does."""
+        if self._block is None:
+            self._line(f":: {text}")
+        else:
+            self._later.append(text)
 
     def error(self, text: str) -> None:
         """Add why something failed."""
@@ -48,6 +52,9 @@ class Chat:
             self.text.append("\n")
         if block == "reasoning":
             self.text.append("</think>\n")
+        later, self._later = self._later, []
+        for text in later:
+            self._line(f":: {text}")
 
     def _enter(self, block: _Block) -> None:
         if self._block != block:

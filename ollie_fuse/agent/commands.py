@@ -1,12 +1,15 @@
 """The commands of an agent, by ``ctl`` and by a prompt that begins with a slash, and those of its queue."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ollie_fuse.agent.settings import SAMPLING, parse_sampling, render_settings
-from ollie_fuse.agent.verbs import Command, Verb, parse_line, parse_lines, table_of
+from ollie_fuse.agent.settings import DEFAULT, SAMPLING, parse_sampling, render_settings
+from ollie_fuse.agent.verbs import Command, Verb, parse_line, run_lines, table_of
 from ollie_fuse.errors import Busy, Invalid, OllieError
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 if TYPE_CHECKING:
     from ollie_fuse.agent.agent import Agent
@@ -24,12 +27,13 @@ async def _resume(agent: "Agent", _: Sequence[str]) -> str:
 
 async def _backend(agent: "Agent", arguments: Sequence[str]) -> str:
     backend = agent.session.backends.get(arguments[0])
-    agent.set_settings(replace(agent.settings, backend=backend.name, model=backend.default_model))
+    agent.set_settings(replace(agent.settings, backend=backend.name, model=None))
     return ""
 
 
 async def _model(agent: "Agent", arguments: Sequence[str]) -> str:
-    agent.set_settings(replace(agent.settings, model=agent.backend.check_model(arguments[0])))
+    model = None if arguments[0] == DEFAULT else agent.backend.check_model(arguments[0])
+    agent.set_settings(replace(agent.settings, model=model))
     return ""
 
 
@@ -44,11 +48,13 @@ async def _clear(agent: "Agent", _: Sequence[str]) -> str:
 
 
 async def _kill(agent: "Agent", _: Sequence[str]) -> str:
+    agent.session.check_member(agent)
     agent.session.kill_agent(agent.name)
     return ""
 
 
 async def _rename(agent: "Agent", arguments: Sequence[str]) -> str:
+    agent.session.check_member(agent)
     agent.session.rename_agent(agent.name, arguments[0])
     return ""
 
@@ -72,7 +78,7 @@ AGENT_VERBS: "dict[str, Verb[Agent]]" = table_of(
         run=_backend,
         is_allowed_in_turn=False,
     ),
-    Verb(name="model", arguments="NAME", help="use another model of this backend", run=_model),
+    Verb(name="model", arguments="NAME", help="use another model of this backend, or its default", run=_model),
     *(_sampling_verb(name, f"{parameter.help}, or default") for name, parameter in SAMPLING.items()),
     Verb(
         name="cwd",
@@ -99,23 +105,39 @@ def render_ctl(agent: "Agent") -> str:
 
 
 async def run_agent_lines(agent: "Agent", text: str) -> str:
-    """Carry out the lines of a ``ctl`` in order and return their answers; the first that fails ends it."""
-    answers = []
-    for number, command in parse_lines(text, AGENT_VERBS):
-        try:
-            answers.append(await _run(agent, command))
-        except OllieError as exc:
-            raise type(exc)(f"line {number}: {exc}" if number > 1 else str(exc)) from None
-    return "".join(answers)
+    """Carry out the lines of a ``ctl`` in order and return their answers; when one fails no setting has changed."""
+    before = agent.settings
+    notes: list[str] = []
+
+    async def run(command: "Command[Agent]") -> str:
+        answer = await _carry_out(agent, command)
+        notes.append(_note(command, answer))
+        return answer
+
+    def undo() -> None:
+        notes.clear()
+        if agent.settings != before:
+            agent.set_settings(before)
+
+    try:
+        answer = await run_lines(text, AGENT_VERBS, run, undo=undo)
+    finally:
+        for note in notes:
+            agent.chat.info(note)
+    agent.note_command("")
+    return answer
 
 
-async def _run(agent: "Agent", command: "Command[Agent]") -> str:
+async def _carry_out(agent: "Agent", command: "Command[Agent]") -> str:
     if agent.is_running and not command.verb.is_allowed_in_turn:
         raise Busy(f"{command.verb.name} has to wait until the turn is over, or `stop` it")
-    answer = await command.verb.run(agent, command.arguments)
+    return await command.verb.run(agent, command.arguments)
+
+
+def _note(command: "Command[Agent]", answer: str) -> str:
+    """Return what chat says of a command."""
     line = " ".join((command.verb.name, *command.arguments))
-    agent.chat.info(line if not answer else f"{line}: {answer}")
-    return answer
+    return line if not answer else f"{line}: {answer}"
 
 
 def is_command(text: str) -> bool:
@@ -131,11 +153,12 @@ async def run_prompt_command(agent: "Agent", exchange: "Exchange") -> None:
         command = parse_line(_allowed_in_prompt(exchange.text), AGENT_VERBS)
         if not command.verb.is_allowed_in_prompt:
             raise Invalid(f"{command.verb.name} works only through ctl, so that piped text cannot use it")
-        answer = await _run(agent, command)
+        answer = await _carry_out(agent, command)
     except OllieError as exc:
         hint = "; a leading space sends the line as it is" if isinstance(exc, Invalid) else ""
         agent.finish_exchange(exchange, error=type(exc)(f"{exc}{hint}"))
     else:
+        agent.chat.info(_note(command, answer))
         agent.finish_exchange(exchange, answer)
 
 
@@ -146,8 +169,8 @@ def _allowed_in_prompt(text: str) -> str:
 
 
 async def _drop(agent: "Agent", arguments: Sequence[str]) -> str:
-    if not arguments[0].isdecimal():
-        raise Invalid(f"{arguments[0]!r} is not the number of a prompt")
+    if not _NUMBER.fullmatch(arguments[0]):
+        raise Invalid(f"{arguments[0][:64]!r} is not the number of a prompt")
     agent.drop(int(arguments[0]))
     return ""
 
@@ -171,4 +194,4 @@ def render_queue(agent: "Agent") -> str:
 
 async def run_queue_lines(agent: "Agent", text: str) -> str:
     """Carry out the lines written to ``queue``."""
-    return "".join([await command.verb.run(agent, command.arguments) for _, command in parse_lines(text, QUEUE_VERBS)])
+    return await run_lines(text, QUEUE_VERBS, lambda command: command.verb.run(agent, command.arguments))

@@ -35,7 +35,9 @@ class Events:
         self.stamp.touch()
         told = {"seq": self.seq, "ts": round(self.stamp.ns / 1e9, 6), "type": kind}
         told |= {name: value for name, value in fields.items() if value is not None}
-        self._records.append(Record(self.seq, json.dumps(told, ensure_ascii=False).encode() + b"\n"))
+        self._records.append(
+            Record(self.seq, json.dumps(told, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
+        )
         self._readers.unpark_all()
 
     def after(self, seq: int) -> bytes:

@@ -3,7 +3,7 @@
 from codecs import getincrementaldecoder
 
 from ollie_fuse.agent.growing import Growing
-from ollie_fuse.errors import Invalid, OllieError, Stopped, TooLarge
+from ollie_fuse.errors import Invalid, OllieError, TooLarge
 from ollie_fuse.stamp import Stamp
 
 PROMPT_LIMIT_BYTES = 1 << 20
@@ -16,11 +16,13 @@ class Exchange:
     ``finish``.
     """
 
-    __slots__ = ("_stamp", "answer", "number", "reply", "text")
+    __slots__ = ("_stamp", "answer", "error", "number", "reply", "text")
 
     def __init__(self, number: int, stamp: Stamp) -> None:
         self.number = number
         self.text = ""
+        self.error = ""
+        """Why its reply ends with an error; empty when it does not."""
         self._stamp = stamp
         self.reply = Growing(stamp)
         self.answer = Growing(stamp)
@@ -32,13 +34,17 @@ class Exchange:
 
     def finish(self, answer: str = "", error: OllieError | None = None) -> None:
         """End both streams."""
+        self.error = "" if error is None else str(error)
         if error is None:
             self.answer.append(answer)
+            if not len(self.reply):  # a command's answer did not stream
+                self.reply.append(answer)
         self.answer.end(error)
         self.reply.end(error)
 
     def reopen(self) -> None:
         """Give an exchange that was held new streams: the old ones told their readers that it was."""
+        self.error = ""
         self.reply = Growing(self._stamp)
         self.answer = Growing(self._stamp)
 
@@ -90,8 +96,6 @@ class Draft:
             self.error = Invalid("the prompt ends inside a UTF-8 character; nothing of it was sent")
         if self.error is None and not "".join(self._pieces).strip():
             self.error = Invalid("an empty prompt was not sent")
-        if self.error is None and self.is_stopped:
-            self.error = Stopped("the prompt was stopped before its turn began")
         if self.error is not None:
             raise self.error
         return "".join(self._pieces).removesuffix("\n")

@@ -41,7 +41,10 @@ class Growing:
 
     def append(self, text: str) -> None:
         """Add *text* and wake who waits."""
-        self._data += text.encode()
+        try:
+            self._data += text.encode(errors="surrogateescape")  # paths, as the disk has them
+        except UnicodeEncodeError:  # a half of a surrogate pair, which is no text at all
+            self._data += text.encode(errors="replace")
         self._notify()
 
     def end(self, error: OllieError | None = None) -> None:

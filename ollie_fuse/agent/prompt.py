@@ -18,9 +18,10 @@ class Part:
 
 def assemble(cwd: str) -> tuple[Part, ...]:
     """Return the parts for an agent that works in *cwd*, in order."""
+    shown = cwd.encode(errors="replace").decode()  # a path need not be UTF-8, a prompt must
     return (
         Part(origin="built in", text=BUILT_IN),
-        Part(origin="session", text=f"The working directory is {cwd}"),
+        Part(origin="session", text=f"The working directory is {shown}"),
     )
 
 

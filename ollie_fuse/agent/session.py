@@ -1,5 +1,6 @@
 """A session: a named place of work that holds agents."""
 
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from ollie_fuse.agent.usage import Totals
 from ollie_fuse.errors import Exists, Invalid, NotFound
 from ollie_fuse.stamp import Stamp
 
+_PATH_STEPS = 4096
+"""More than path_resolution(7) allows links and names."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -39,11 +42,44 @@ class Places:
         full = Path(self.home, path[2:]) if path == "~" or path.startswith("~/") else Path(base or "", path)
         if not full.is_absolute():
             raise Invalid(f"{path!r} is not an absolute path")
-        if any(full.is_relative_to(mount) for mount in self.mounts):
+        return await trio.to_thread.run_sync(self._checked, full, abandon_on_cancel=True)
+
+    def _checked(self, path: Path) -> str:
+        if self.is_inside_mount(str(path)):
             return self.home
-        if not await trio.to_thread.run_sync(full.is_dir, abandon_on_cancel=True):
-            raise NotFound(f"there is no directory {str(full)!r}")
-        return str(full)
+        if not path.is_dir():
+            raise NotFound(f"there is no directory {str(path)!r}")
+        return str(path)
+
+    def outside(self, real: str | None) -> str:
+        """Return the directory *real*, a path without links, or home for none and for one inside a mount."""
+        if real is None or any(Path(real).is_relative_to(mount) for mount in self.mounts):
+            return self.home
+        return real
+
+    def is_inside_mount(self, path: str) -> bool:
+        """Follow an absolute *path* link by link, and tell whether it leads into a mount, without ever entering one.
+
+        ``realpath`` would look below the mount: while a handler waits for us there, that is a deadlock.
+        """
+        rest = path.split("/")[::-1]
+        real = "/"
+        for _ in range(_PATH_STEPS):
+            if not rest:
+                return False
+            name = rest.pop()
+            if name in ("", "."):
+                continue
+            real = os.path.dirname(real) if name == ".." else os.path.join(real, name)
+            if real in self.mounts:
+                return True
+            try:
+                target = os.readlink(real)
+            except OSError:  # no link
+                continue
+            rest += target.split("/")[::-1]
+            real = "/" if target.startswith("/") else os.path.dirname(real)
+        return False  # a loop of links, which is no directory either
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,20 +95,24 @@ class Session:
     title: str = ""
     env: dict[str, str] = field(default_factory=dict)
     agents: dict[str, Agent] = field(default_factory=dict)
+    is_alive: bool = True
     sessions_changed: Stamp = field(default_factory=Stamp)
     """Touched with everything about the session."""
     created: Stamp = field(default_factory=Stamp)
     changed: Stamp = field(init=False)
     """Of cwd, title, env or name."""
-    agents_changed: Stamp = field(init=False)
-    """Of anything about its agents."""
+    rows_changed: Stamp = field(init=False)
+    """Of what lists show of its agents."""
+    usage_changed: Stamp = field(init=False)
+    """Of what its agents used."""
     members_changed: Stamp = field(init=False)
     """Of which agents there are, and their names."""
 
     def __post_init__(self) -> None:
         self.changed = Stamp(self.sessions_changed)
-        self.agents_changed = Stamp(self.sessions_changed)
-        self.members_changed = Stamp(self.agents_changed)
+        self.rows_changed = Stamp(self.sessions_changed)
+        self.usage_changed = Stamp(self.rows_changed)
+        self.members_changed = Stamp(self.usage_changed)
 
     @property
     def quoted_cwd(self) -> str:
@@ -112,11 +152,13 @@ class Session:
 
     async def set_env(self, text: str) -> None:
         """Replace the environment of its tools by ``KEY=VALUE`` lines."""
-        self.env = parse_env(text.splitlines())
+        self.env = parse_env(text.split("\n"))
         self.touch()
 
     def create_agent(self, name: str, settings: Settings) -> Agent:
-        """Make an agent and run it; raises Invalid for the name, Exists when it is taken."""
+        """Make an agent and run it; raises Invalid for the name, Exists when it is taken, NotFound once killed."""
+        if not self.is_alive:
+            raise NotFound(f"session {self.name} was killed")
         check_name(name)
         if name in self.agents:
             raise Exists(f"session {self.name} has an agent {name} already")
@@ -125,6 +167,11 @@ class Session:
         self.start(agent)
         self.events.add("agent_created", session=self.name, agent=name)
         return agent
+
+    def check_member(self, agent: Agent) -> None:
+        """Refuse for an agent that was killed: another may have its name now."""
+        if self.agents.get(agent.name) is not agent:
+            raise NotFound(f"agent {agent.name} was killed")
 
     def kill_agent(self, name: str) -> None:
         """End an agent; its name is free at once."""
@@ -151,7 +198,8 @@ class Session:
         self.events.add("agent_renamed", session=self.name, agent=new, old=old)
 
     def kill(self) -> None:
-        """End every agent."""
+        """End every agent, and take no more."""
+        self.is_alive = False
         for name in list(self.agents):
             self.kill_agent(name)
 
@@ -163,8 +211,8 @@ def parse_env(lines: list[str]) -> dict[str, str]:
         if not line:
             continue
         key, has_value, value = line.partition("=")
-        if not has_value or not _VARIABLE.fullmatch(key) or "\0" in value:
-            raise Invalid(f"{line[:64]!r} is not KEY=VALUE")
+        if not has_value or not _VARIABLE.fullmatch(key) or "\0" in value or "\n" in value:
+            raise Invalid(f"{line[:64]!r} is not KEY=VALUE on one line")
         env[key] = value
     return env
 

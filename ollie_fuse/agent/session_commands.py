@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ollie_fuse.agent.session import parse_env, render_env
-from ollie_fuse.agent.verbs import Verb, parse_lines, table_of
+from ollie_fuse.agent.verbs import Verb, run_lines, table_of
 
 if TYPE_CHECKING:
     from ollie_fuse.agent.session import Session
@@ -38,11 +38,13 @@ async def _env(subject: Subject, arguments: Sequence[str]) -> str:
 
 
 async def _kill(subject: Subject, _: Sequence[str]) -> str:
+    subject.sessions.check_member(subject.session)
     subject.sessions.kill(subject.session.name)
     return ""
 
 
 async def _rename(subject: Subject, arguments: Sequence[str]) -> str:
+    subject.sessions.check_member(subject.session)
     subject.sessions.rename(subject.session.name, arguments[0])
     return ""
 
@@ -59,13 +61,12 @@ SESSION_VERBS: dict[str, Verb[Subject]] = table_of(
 
 def render_session_ctl(session: "Session") -> str:
     """Every setting as the line that sets it."""
-    title = f"title {session.title}".rstrip()
-    env = (f"env {shlex.quote(line)}" for line in render_env(session.env).splitlines())
+    title = f"title {session.title}" if session.title else "title"
+    env = [f"env {shlex.quote(line)}" for line in render_env(session.env).split("\n") if line]
     return "\n".join([f"cwd {session.quoted_cwd}", title, *env]) + "\n"
 
 
 async def run_session_lines(sessions: "Sessions", session: "Session", text: str) -> str:
     """Carry out the lines written to a session's ``ctl``, in order; the first that fails ends it."""
     subject = Subject(session, sessions)
-    commands = parse_lines(text, SESSION_VERBS)
-    return "".join([await command.verb.run(subject, command.arguments) for _, command in commands])
+    return await run_lines(text, SESSION_VERBS, lambda command: command.verb.run(subject, command.arguments))

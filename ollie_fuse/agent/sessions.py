@@ -94,16 +94,16 @@ class Sessions:
         )
         await session.set_title(given.get("title", [""])[0])
         session.env = env
-        self._add(session)
-        session.create_agent(FIRST_AGENT, settings)
+        if name in self.by_name:  # it came while the disk was asked
+            return self._reused(name, given)
+        self._add(session, settings)
         return name
 
-    def _add(self, session: Session) -> None:
-        if session.name in self.by_name:  # it came while the disk was asked
-            raise Exists(f"there is a session {session.name} already")
+    def _add(self, session: Session, settings: Settings) -> None:
         self.by_name[session.name] = session
         self.members_changed.touch()
         self.events.add("session_created", session=session.name, cwd=session.cwd)
+        session.create_agent(FIRST_AGENT, settings)
 
     def _reused(self, name: str, given: Given) -> str:
         if given.get("reuse") != [REUSE]:
@@ -124,11 +124,16 @@ class Sessions:
 
     def _settings_of(self, given: Given) -> Settings:
         backend = self.backends.get(given["backend"][0]) if "backend" in given else self.backends.default
-        model = backend.check_model(given["model"][0]) if "model" in given else backend.default_model
+        model = backend.check_model(given["model"][0]) if "model" in given else None
         return Settings(backend=backend.name, model=model)
 
     def _start(self, agent: Agent) -> None:
         self._nursery.start_soon(agent.run)
+
+    def check_member(self, session: Session) -> None:
+        """Refuse for a session that was killed: another may have its name now."""
+        if self.by_name.get(session.name) is not session:
+            raise NotFound(f"session {session.name} was killed")
 
     def kill(self, name: str) -> None:
         """End a session and its agents; its name is free at once."""
@@ -161,7 +166,7 @@ class Sessions:
         settings = self._settings_of(given)
         session = Session(
             name="(generate)",
-            cwd=cwd or self.places.home,
+            cwd=self.places.outside(cwd),
             places=self.places,
             backends=self.backends,
             events=Events(),  # its own: a one-shot answer is no event of the tree

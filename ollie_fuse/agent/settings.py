@@ -1,6 +1,6 @@
 """What a user can set for an agent, as the lines of ``ctl`` that set it."""
 
-import math
+import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,8 @@ class Settings:
     """One agent's choices."""
 
     backend: str
-    model: str
+    model: str | None = None
+    """None for the backend's default, whatever it is when a turn begins."""
     sampling: Sampling = Sampling()
 
 
@@ -51,12 +52,12 @@ def parse_sampling(name: str, value: str, sampling: Sampling) -> Sampling:
     if value == DEFAULT:
         return _with(sampling, parameter.field, None)
     try:
-        number = int(value) if parameter.is_whole else float(value)
+        number = int(value[:64]) if parameter.is_whole else float(value)
     except ValueError:
         kind = "a whole number" if parameter.is_whole else "a number"
-        raise Invalid(f"{name} is {kind} or '{DEFAULT}', not {value!r}") from None
-    if not (math.isfinite(number) and parameter.low <= number <= parameter.high):
-        raise Invalid(f"{name} goes from {parameter.low:g} to {parameter.high:g}, not {value}")
+        raise Invalid(f"{name} is {kind} or '{DEFAULT}', not {value[:64]!r}") from None
+    if not parameter.low <= number <= parameter.high:  # false for NaN too
+        raise Invalid(f"{name} goes from {parameter.low:g} to {parameter.high:g}, not {value[:64]}")
     return _with(sampling, parameter.field, number)
 
 
@@ -67,8 +68,9 @@ def _with(sampling: Sampling, field: str, value: float | None) -> Sampling:
 
 def render_settings(settings: Settings) -> str:
     """Write every setting as the line that sets it."""
-    lines = [f"backend {settings.backend}", f"model {settings.model}"]
+    model = DEFAULT if settings.model is None else shlex.quote(settings.model)
+    lines = [f"backend {shlex.quote(settings.backend)}", f"model {model}"]
     for name, parameter in SAMPLING.items():
         value = getattr(settings.sampling, parameter.field)
-        lines.append(f"{name} {DEFAULT if value is None else f'{value:g}'}")
+        lines.append(f"{name} {DEFAULT if value is None else value}")
     return "".join(f"{line}\n" for line in lines)

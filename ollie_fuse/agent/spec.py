@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ollie_fuse.errors import Invalid
+from ollie_fuse.errors import Exists, Invalid
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -21,8 +21,14 @@ class Key:
     is_repeatable: bool = False
 
 
+RESERVED = frozenset({"new", "idx"})
+"""Names that stand beside those of sessions and agents."""
+
+
 def check_name(name: str) -> str:
-    """Return *name* if a session or an agent may have it; raises Invalid."""
+    """Return *name* if a session or an agent may have it; raises Invalid, Exists for one that is reserved."""
+    if name in RESERVED:
+        raise Exists(f"{name!r} is part of the tree")
     if not _NAME.fullmatch(name):
         raise Invalid(
             f"{name[:64]!r} is not a name: 1 to 64 letters, digits, dots, dashes and underscores,"

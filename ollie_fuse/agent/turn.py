@@ -7,7 +7,7 @@ import trio
 from ollie_fuse.agent import prompt
 from ollie_fuse.agent.topic import Topic
 from ollie_fuse.agent.usage import Totals
-from ollie_fuse.errors import Invalid, OllieError, RemoteFailed
+from ollie_fuse.errors import Invalid, OllieError, RemoteFailed, Stopped
 from ollie_fuse.providers import (
     Delta,
     Finished,
@@ -35,6 +35,8 @@ class Turn:
         self.scope = trio.CancelScope()
         self.text = ""
         """The answer so far."""
+        self.is_answered = False
+        """Whether the model said anything, so that the call is one that is paid for."""
         self.usage = Usage()
         self.stop_reason: StopReason | None = None
 
@@ -45,6 +47,7 @@ class Turn:
     def take(self, delta: Delta) -> None:
         """Show and keep a piece of the answer."""
         chat = self.agent.chat
+        self.is_answered = True
         match delta:
             case TextDelta(text=text):
                 self.text += text
@@ -68,7 +71,7 @@ class Turn:
         history = self.agent.history
         if self.text.strip():
             history.append(Message(role="assistant", text=self.text))
-        elif isinstance(error, Invalid | RemoteFailed) and history and history[-1].role == "user":
+        elif error is not None and not isinstance(error, Stopped) and history and history[-1].role == "user":
             history.pop()
         self.agent.chat.end_block()
         if error is not None:
@@ -82,8 +85,10 @@ async def run_turn(turn: Turn) -> None:
     agent.chat.user(turn.exchange.text)
     agent.history.append(Message(role="user", text=turn.exchange.text))
     agent.turn_totals = Totals()
+    agent.touch(Topic.USAGE)
     backend = agent.backend
-    request = _request_of(turn)
+    request = await _request_of(turn, backend)
+    backend.users += 1
     try:
         async with backend.provider.open_stream(request) as deltas:
             async for delta in deltas:
@@ -92,36 +97,38 @@ async def run_turn(turn: Turn) -> None:
         backend.note_trouble(str(exc))
         raise
     finally:
+        backend.users -= 1
         _account(turn, backend, request.model)
     backend.note_trouble("")
     if not turn.text.strip():
         raise RemoteFailed("the model gave an empty answer")
+    if turn.stop_reason is StopReason.REFUSED:
+        raise RemoteFailed("the provider's filter cut the answer")
     if turn.stop_reason is StopReason.LENGTH:
         agent.chat.end_block()
         agent.chat.info("the answer was cut at its longest length (maxTokens)")
 
 
-def _request_of(turn: Turn) -> Request:
+async def _request_of(turn: Turn, backend: "Backend") -> Request:
     agent = turn.agent
-    if not agent.settings.model:
-        raise Invalid(f"backend {agent.settings.backend} names no model; set one with `model NAME` in ctl")
+    if agent.model is None:
+        await backend.refresh()  # the server was not up when the lists were asked for
+    model = agent.model
+    if model is None:
+        raise Invalid(f"backend {backend.name} names no model; set one with `model NAME` in ctl")
     agent.set_system_prompt(prompt.assemble(agent.session.cwd))
     system = Message(role="system", text=prompt.text_of(agent.system_prompt))
-    return Request(
-        model=agent.settings.model,
-        messages=(system, *agent.history),
-        sampling=agent.settings.sampling,
-    )
+    return Request(model=model, messages=(system, *agent.history), sampling=agent.settings.sampling)
 
 
 def _account(turn: Turn, backend: "Backend", model: str) -> None:
     """Count a call that was answered, also one that broke off: what it did not report makes the sums incomplete."""
     agent, usage = turn.agent, turn.usage
-    if not turn.text and usage == Usage():
+    if not turn.is_answered:
         return
     agent.totals = agent.totals.plus(usage, backend.price)
     agent.turn_totals = agent.turn_totals.plus(usage, backend.price)
     if usage.input_tokens is not None:
         agent.context_tokens = usage.input_tokens + (usage.output_tokens or 0)
-    backend.account(model, usage)
+    agent.session.backends.account(backend.name, model, usage, backend.price)
     agent.touch(Topic.USAGE)

@@ -13,7 +13,8 @@ class Totals:
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cached_tokens: int = 0
+    cached_tokens: int | None = None
+    """None as long as no provider reported any."""
     is_incomplete: bool = False
     """Whether some call did not report its counts, so that the sums are lower bounds."""
     cost_usd: float | None = 0.0
@@ -26,7 +27,7 @@ class Totals:
             requests=self.requests + 1,
             input_tokens=self.input_tokens + (usage.input_tokens or 0),
             output_tokens=self.output_tokens + (usage.output_tokens or 0),
-            cached_tokens=self.cached_tokens + (usage.cached_tokens or 0),
+            cached_tokens=_sum(self.cached_tokens, usage.cached_tokens),
             is_incomplete=self.is_incomplete or usage.input_tokens is None or usage.output_tokens is None,
             cost_usd=None if cost is None or self.cost_usd is None else self.cost_usd + cost,
         )
@@ -38,7 +39,7 @@ class Totals:
             requests=self.requests + other.requests,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
             is_incomplete=self.is_incomplete or other.is_incomplete,
             cost_usd=(self.cost_usd or 0) + (other.cost_usd or 0) if is_priced else None,
         )
@@ -50,22 +51,22 @@ class Totals:
             "requests": self.requests,
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
-            "cached_tokens": self.cached_tokens,
+            "cached_tokens": "unreported" if self.cached_tokens is None else self.cached_tokens,
             "cost_usd": cost,
             "incomplete": "yes" if self.is_incomplete else "no",
         }
         return "".join(f"{prefix}{key}={value}\n" for key, value in rows.items())
 
 
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one + (other or 0)
+
+
 def cost_of(usage: Usage, price: Price | None) -> float | None:
-    """Return the price of one call in USD, None where the price or the counts are unknown."""
-    if price is not None and not price.input and not price.output and not price.cache:
-        return 0.0  # free, whatever was not reported
-    if price is None or usage.input_tokens is None or usage.output_tokens is None:
+    """Return the price of one call in USD, None where prices are unknown; counts that are missing cost nothing here."""
+    if price is None:
         return None
     cached = usage.cached_tokens or 0
     cache_price = price.input if price.cache is None else price.cache
-    per_million = (
-        (usage.input_tokens - cached) * price.input + cached * cache_price + usage.output_tokens * price.output
-    )
-    return per_million / 1e6
+    fresh = max((usage.input_tokens or 0) - cached, 0)
+    return (fresh * price.input + cached * cache_price + (usage.output_tokens or 0) * price.output) / 1e6

@@ -1,12 +1,13 @@
 """A line of a command file → a verb of its table and its arguments."""
 
 import difflib
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ollie_fuse.errors import Invalid
+from ollie_fuse.errors import Invalid, OllieError
 
 S = TypeVar("S")
 
@@ -59,13 +60,17 @@ def table_of(*verbs: Verb[S], aliases: Mapping[str, str] | None = None) -> dict[
     return table | {alias: table[name.lower()] for alias, name in (aliases or {}).items()}
 
 
+_LINE = re.compile(r"\s*(\S+)(?:\s(.*))?", re.DOTALL)
+
+
 def parse_line(line: str, table: Table[S]) -> Command[S]:
     """Parse one command; raises Invalid with the sentence that helps."""
-    name, _, rest = line.strip().partition(" ")
+    match = _LINE.fullmatch(line)
+    name, rest = (match[1], match[2] or "") if match else ("", "")
     verb = table.get(name.removeprefix("/").lower())
     if verb is None:
         raise Invalid(_unknown(name, table))
-    words = (rest.strip(),) if verb.takes_text and rest.strip() else _words(rest)
+    words = (rest,) if verb.takes_text and rest else _words(rest)
     least, most = verb.arity
     if not least <= len(words) <= most:
         raise Invalid(f"usage: {verb.usage}")
@@ -75,16 +80,40 @@ def parse_line(line: str, table: Table[S]) -> Command[S]:
 def parse_lines(text: str, table: Table[S]) -> list[tuple[int, Command[S]]]:
     """Parse every line, blank ones and comments apart, with its number; raises Invalid before any is carried out."""
     commands = []
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
             commands.append((number, parse_line(line, table)))
         except Invalid as exc:
-            if len(text.strip().splitlines()) == 1:  # no need to say which
-                raise
-            raise Invalid(f"line {number}: {exc}; nothing was done") from None
+            raise numbered(exc, number, len(lines), "; nothing was done") from None
     return commands
+
+
+def numbered(exc: OllieError, number: int, count: int, effect: str) -> OllieError:
+    """Return *exc* saying which of *count* lines it is about, and to what *effect* on those before."""
+    return exc if count == 1 else type(exc)(f"line {number}: {exc}{effect}")
+
+
+async def run_lines(
+    text: str, table: Table[S], run: Callable[[Command[S]], Awaitable[str]], *, undo: Callable[[], None] | None = None
+) -> str:
+    """Carry out the lines of a command file in order and return their answers.
+
+    The first that fails ends it. *undo*, where there is one, takes back what the lines before it have set.
+    """
+    answers = []
+    commands = parse_lines(text, table)
+    for number, command in commands:
+        try:
+            answers.append(await run(command))
+        except OllieError as exc:
+            if undo is not None:
+                undo()
+            effect = "; the lines before it were carried out" if undo is None else "; no setting was changed"
+            raise numbered(exc, number, len(commands), effect if number > 1 else "") from None
+    return "".join(answers)
 
 
 def _words(rest: str) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ollie_fuse.errors import Invalid, OllieError, TooLarge, sentence_of
 from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
-from ollie_fuse.nodes.stream import UNFINISHED_BYTES, FixedSource, PageCacheRefusal, Source, read_source
-from ollie_fuse.nodes.text import COMPLETE_BELOW_BYTES
+from ollie_fuse.nodes.stream import UNFINISHED_BYTES, FixedSource, Source, read_source
+from ollie_fuse.nodes.text import COMPLETE_BELOW_BYTES, encode_text
 from ollie_fuse.stamp import Stamp
 
 REQUEST_LIMIT_BYTES = 1 << 20
@@ -36,21 +36,31 @@ class ConversationFile(File):
     """*open_talk* makes the talk of a new open file.
 
     *size* is that of what an open file gives before any write; None where that is a stream too, whose reader waits.
+    Where
+    *may_answer_later*, an answer is a stream, and the file tells no true size while one is open.
     """
 
-    __slots__ = ("_asked", "_open_talk", "_size", "_watchers")
+    __slots__ = ("_asked", "_may_answer_later", "_open_talk", "_size", "_watchers")
 
     def __init__(
         self,
         open_talk: Callable[[Caller], Talk],
         size: Callable[[], int] | None,
         stamp: Stamp,
+        *,
+        may_answer_later: bool = True,
     ) -> None:
         super().__init__(stamp)
         self._open_talk = open_talk
         self._size = size
+        self._may_answer_later = may_answer_later
         self._asked = 0
         self._watchers: list[Callable[[], None]] = []
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether the size is true as long as nothing was asked."""
+        return self._size is not None
 
     async def attributes(self) -> Attributes:
         size = UNFINISHED_BYTES if self._asked or self._size is None else self._size()
@@ -65,53 +75,66 @@ class ConversationFile(File):
         self._watchers.remove(watcher)
 
     def count_asked(self, change: int) -> None:
-        """Count the open files, readable ones, that have had a request written to them: the size told depends on it."""
+        """Count the open files that wait for an answer or may: the size told depends on it."""
         was_asked, self._asked = self._asked, self._asked + change
         if bool(was_asked) != bool(self._asked):
             for watcher in tuple(self._watchers):
                 watcher()
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
-        refusal = PageCacheRefusal() if self._size is None else None
-        return _ConversationHandle(self, self._open_talk(caller), refusal, is_readable=opening.read)
+        may_answer_later = opening.read and self._may_answer_later
+        return _ConversationHandle(self, self._open_talk(caller), may_answer_later=may_answer_later)
 
 
 class _ConversationHandle(Handle):
-    __slots__ = ("_base", "_file", "_is_asked", "_is_readable", "_refusal", "_source", "_talk")
+    __slots__ = ("_base", "_file", "_is_asked", "_may_answer_later", "_reread_to", "_source", "_talk")
 
-    def __init__(
-        self, file: ConversationFile, talk: Talk, refusal: PageCacheRefusal | None, *, is_readable: bool
-    ) -> None:
+    def __init__(self, file: ConversationFile, talk: Talk, *, may_answer_later: bool) -> None:
         self._file = file
         self._talk = talk
-        self._refusal = refusal
-        self._is_readable = is_readable
+        self._may_answer_later = may_answer_later
         self._is_asked = False
         self._source: Source | None = None
         self._base = 0
+        """The file's offset at which the answer begins."""
+        self._reread_to: int | None = None
+        """Where a read from before the base has come to; one that goes on there goes on in the answer too."""
+
+    @property
+    def is_sized(self) -> bool:
+        return self._file.is_sized and not (self._is_asked and self._may_answer_later)
 
     async def write(self, offset: int, data: bytes) -> None:
         self._source = None
-        if self._is_readable and not self._is_asked:
+        if not self._is_asked:
             self._is_asked = True
-            self._file.count_asked(1)
-            self._refusal = self._refusal or PageCacheRefusal()
+            if self._may_answer_later:
+                self._file.count_asked(1)
         await self._talk.write(data)
 
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:
-        if self._refusal is not None:
-            self._refusal.check(offset, size)
         if self._source is None:
-            self._source = await self._talk.answer()
             self._base = offset if self._is_asked else 0
-        self._base = min(self._base, offset)
-        return await read_source(self._source, offset - self._base, size, wait)
+            self._reread_to = None
+            self._source = await self._answered()
+        is_reread = offset < self._base or offset == self._reread_to
+        data = await read_source(self._source, offset if is_reread else offset - self._base, size, wait)
+        self._reread_to = offset + len(data) if is_reread else None
+        return data
+
+    async def _answered(self) -> Source:
+        """Ask the talk; a refusal is an error of this read, and its sentence what the next one gives."""
+        try:
+            return await self._talk.answer()
+        except OllieError as exc:
+            self._source = FixedSource(encode_text(f"{exc}\n"))
+            raise
 
     async def flush(self) -> None:
         await self._talk.flush()
 
     async def release(self) -> None:
-        if self._is_asked:
+        if self._is_asked and self._may_answer_later:
             self._file.count_asked(-1)
         await self._talk.release()
 
@@ -127,7 +150,8 @@ def complete_lines(pending: bytes, last_bytes: int) -> int:
 
 def complete_spec(pending: bytes, last_bytes: int) -> int:
     """A spec is everything up to a short write that does not end in a backslash."""
-    is_continued = pending.removesuffix(b"\n").endswith(b"\\")
+    line = pending.removesuffix(b"\n")
+    is_continued = (len(line) - len(line.rstrip(b"\\"))) % 2 == 1
     return 0 if last_bytes >= COMPLETE_BELOW_BYTES or is_continued else len(pending)
 
 
@@ -167,14 +191,15 @@ class CommandTalk:
         """Give the last answer, or the file's own text."""
         await self._act(len(self._pending))
         text = self._render() if self._answer is None else self._answer
-        return FixedSource(text.encode())
+        return FixedSource(encode_text(text))
 
     async def flush(self) -> None:
         """Act on what a long write left incomplete."""
-        await self._act(len(self._pending))
+        await self._act(self._complete(self._pending, 0))
 
     async def release(self) -> None:
-        """Nothing is left to do: the flush came before."""
+        """Act on a spec that promised more and got none."""
+        await self._act(len(self._pending))
 
     async def _act(self, complete_bytes: int) -> None:
         request, self._pending = self._pending[:complete_bytes], self._pending[complete_bytes:]
@@ -183,6 +208,7 @@ class CommandTalk:
         try:
             self._answer = await self._run(_decoded(request))
         except (OllieError, OSError) as exc:
+            self._pending = b""  # what follows a refused line belongs to the same refused write
             self._refuse(exc)
             raise
 
@@ -205,4 +231,4 @@ def command_file(
     stamp: Stamp,
 ) -> ConversationFile:
     """Make a file that takes one command a line and shows *render* to whoever reads it first."""
-    return ConversationFile(lambda _caller: CommandTalk(render, run, report), lambda: len(render().encode()), stamp)
+    return ConversationFile(lambda _caller: CommandTalk(render, run, report), lambda: len(encode_text(render())), stamp)

@@ -54,6 +54,7 @@ class FixedDirectory(Directory):
         node = await self.lookup(name)
         if not isinstance(node, Directory) or not caller.has_listed(self):
             raise NotPermitted(f"{name!r} is part of the tree and cannot be removed")
+        node.renew_inode()  # to the kernel the old one is a removed directory, in which nothing is found
 
 
 class LiveDirectory(FixedDirectory, Generic[T]):
@@ -87,21 +88,22 @@ class LiveDirectory(FixedDirectory, Generic[T]):
     def _node(self, value: T) -> Directory:
         kept = self._nodes.get(id(value))
         if kept is None:
-            self._forget_the_dead()
             kept = self._nodes[id(value)] = (value, self._node_of(value))
         return kept[1]
 
     def _forget_the_dead(self) -> None:
         live = self._live()
-        if len(self._nodes) > 2 * len(live) + 8:
+        if len(self._nodes) > len(live):
             alive = {id(value) for value in live.values()}
             self._nodes = {key: kept for key, kept in self._nodes.items() if key in alive}
 
     async def lookup(self, name: str) -> Node:
+        self._forget_the_dead()
         value = self._live().get(name)
         return await super().lookup(name) if value is None else self._node(value)
 
     async def entries(self) -> Iterable[tuple[str, Node]]:
+        self._forget_the_dead()
         live = [(name, self._node(value)) for name, value in self._live().items()]
         return [*self.children().items(), *live]
 

@@ -61,6 +61,10 @@ class Node(ABC):
         self.inode = next(_inodes)
         self._stamp = stamp
 
+    def renew_inode(self) -> None:
+        """Become another inode to whoever looks from now on."""
+        self.inode = next(_inodes)
+
     @property
     def is_watchable(self) -> bool:
         """Whether the node tells of every change of its attributes, so that a door may remember them."""
@@ -100,6 +104,11 @@ class Handle(ABC):
     """One open file. Calls on one handle may overlap; ``release`` comes once, last."""
 
     __slots__ = ()
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether what this open file gives is as long as ``attributes`` tells, so that a cache may rely on it."""
+        return True
 
     @abstractmethod
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:

@@ -1,25 +1,17 @@
 """Files that grow: logs that end where they end now, and streams whose reader waits for the rest.
 
-An unfinished stream cannot tell its size, and size matters: ``sendfile`` and ``splice`` (busybox and uutils
-``cat``) read through the page cache, which asks for no more than the size that ``stat`` told, and a size of 0 makes
-them print nothing and exit 0. So such a stream tells UNFINISHED_BYTES and refuses the reads by which the page cache
-would fill itself; both programs then fall back to ``read(2)``, which goes past the cache and waits as it should.
-Measured on Linux 6.18: offset 0 for the whole size, then offset 0 for one page.
+An unfinished stream cannot tell its size, and 0 would make some programs print nothing, so it tells
+UNFINISHED_BYTES. One that ended with an error goes on telling it: a program that trusts a true size would stop
+before the error.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
-from ollie_fuse.errors import OllieError
 from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
 from ollie_fuse.stamp import Stamp
 
 UNFINISHED_BYTES = 20480
-_PAGE_BYTES = 4096
-
-
-class PageCacheRefused(OllieError):
-    """The page cache asked for an unfinished stream; the client falls back to read(2)."""
 
 
 class Source(Protocol):
@@ -75,22 +67,6 @@ async def read_source(source: Source, offset: int, size: int, wait: Wait) -> byt
     return data
 
 
-class PageCacheRefusal:
-    """Recognises, on one open file, the reads by which the page cache would fill itself, and refuses them."""
-
-    __slots__ = ("_was_refused",)
-
-    def __init__(self) -> None:
-        self._was_refused = False
-
-    def check(self, offset: int, size: int) -> None:
-        """Raise PageCacheRefused for such a read; a page at offset 0 is one only right after the whole size was."""
-        is_fill = offset == 0 and (size == UNFINISHED_BYTES or (self._was_refused and size == _PAGE_BYTES))
-        self._was_refused = is_fill and size == UNFINISHED_BYTES
-        if is_fill:
-            raise PageCacheRefused("an unfinished stream cannot be read through the page cache; use read(2)")
-
-
 class GrowingFile(File):
     """An append-only log: a read ends at what is there now, so that offsets and ``tail -f`` work."""
 
@@ -136,13 +112,15 @@ class StreamFile(File):
 
 
 class _StreamHandle(Handle):
-    __slots__ = ("_refusal", "_source")
+    __slots__ = ("_is_sized", "_source")
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._refusal = None if source.is_whole else PageCacheRefusal()
+        self._is_sized = source.is_whole
+
+    @property
+    def is_sized(self) -> bool:
+        return self._is_sized
 
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:
-        if self._refusal is not None:
-            self._refusal.check(offset, size)
         return await read_source(self._source, offset, size, wait)

@@ -2,13 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 
-from ollie_fuse.errors import Invalid, TooLarge
+from ollie_fuse.errors import Invalid, OllieError, TooLarge
 from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
 from ollie_fuse.stamp import Stamp
 
 VALUE_LIMIT_BYTES = 1 << 20
 COMPLETE_BELOW_BYTES = 4096
 """A write shorter than this is a whole command or value; a longer one may be a piece of what ``cat`` copies."""
+
+
+def encode_text(text: str) -> bytes:
+    """Encode what a file shows; a path that is not UTF-8 becomes the bytes that it has on the disk."""
+    return text.encode(errors="surrogateescape")
 
 
 class TextFile(File):
@@ -22,7 +27,7 @@ class TextFile(File):
         self._mode = 0o500 if is_executable else 0o400
 
     async def attributes(self) -> Attributes:
-        return Attributes(self._mode, len(self._render().encode()), self.mtime_ns)
+        return Attributes(self._mode, len(encode_text(self._render())), self.mtime_ns)
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         return _SnapshotHandle(self._render)
@@ -37,7 +42,7 @@ class _SnapshotHandle(Handle):
 
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:
         if self._snapshot is None:
-            self._snapshot = self._render().encode()
+            self._snapshot = encode_text(self._render())
         return self._snapshot[offset : offset + size]
 
 
@@ -45,7 +50,7 @@ class ValueFile(File):
     """A value that a user reads and writes as text.
 
     *get* gives it without a final newline; *put* takes it likewise, refuses by raising, and is called inside the write
-    that completes it. *report* is told the sentence of each refusal.
+    that completes it. After a refusal the same open file gives the sentence that explains it.
     """
 
     __slots__ = ("_get", "_put")
@@ -63,7 +68,7 @@ class ValueFile(File):
     def content(self) -> bytes:
         """Render the value as the file shows it: an empty one as nothing, any other with a final newline."""
         value = self._get()
-        return f"{value}\n".encode() if value else b""
+        return encode_text(f"{value}\n") if value else b""
 
     async def put_content(self, content: bytes) -> None:
         """Set the value from what the file should show."""
@@ -89,21 +94,43 @@ class _ValueHandle(Handle):
     A longer write may be a piece of something larger, so it is put by a later, shorter one or at the flush.
     """
 
-    __slots__ = ("_buffer", "_file", "_is_append", "_is_dirty", "_is_truncated")
+    __slots__ = ("_buffer", "_file", "_is_append", "_is_dirty", "_is_truncated", "_refusal", "_seen")
 
     def __init__(self, file: ValueFile, opening: Opening) -> None:
         self._file = file
         self._is_truncated = opening.truncate
         self._is_append = opening.append
         self._buffer: bytes | None = None
+        self._seen: bytes | None = None
+        """What the file showed when this open file last read or put it."""
         self._is_dirty = False
+        self._refusal: bytes | None = None
 
     def _content(self, *, for_write: bool) -> bytes:
-        if self._buffer is None:
-            self._buffer = b"" if for_write and self._is_truncated else self._file.content()
+        """Return what this open file holds; appenders to one file see each other's lines."""
+        if for_write and self._is_truncated:
+            self._is_truncated = False
+            self._buffer = b""
+        elif self._buffer is None or (for_write and self._is_append and self._is_outdated()):
+            self._buffer = self._seen = self._file.content()
         return self._buffer
 
+    def _is_outdated(self) -> bool:
+        """Whether somebody else has put another value since."""
+        return not self._is_dirty and self._file.content() != self._seen
+
+    async def _put(self, content: bytes) -> None:
+        try:
+            await self._file.put_content(content)
+        except OllieError as exc:
+            self._refusal = encode_text(f"{exc}\n")
+            raise
+        self._refusal = None
+        self._seen = self._file.content()
+
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        if self._refusal is not None:
+            return self._refusal[offset : offset + size]
         return self._content(for_write=False)[offset : offset + size]
 
     async def write(self, offset: int, data: bytes) -> None:
@@ -113,18 +140,19 @@ class _ValueHandle(Handle):
             raise TooLarge(f"a value has at most {VALUE_LIMIT_BYTES} bytes")
         changed = content[:start].ljust(start, b"\0") + data + content[start + len(data) :]
         if len(data) < COMPLETE_BELOW_BYTES:
-            await self._file.put_content(changed)
+            await self._put(changed)
         self._buffer = changed
         self._is_dirty = len(data) >= COMPLETE_BELOW_BYTES
 
     async def flush(self) -> None:
         if self._is_dirty:
+            content = self._content(for_write=True)
             self._is_dirty = False
-            await self._file.put_content(self._content(for_write=True))
+            await self._put(content)
 
     async def set_size(self, size: int) -> None:
         changed = _resized(self._content(for_write=True), size)
-        await self._file.put_content(changed)
+        await self._put(changed)
         self._buffer = changed
 
 

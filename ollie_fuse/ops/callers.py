@@ -19,10 +19,20 @@ class Listings:
         now = time.monotonic()
         if len(self._until) > 1024:
             self._until = {key: until for key, until in self._until.items() if until > now}
-        self._until[pid, directory.inode] = now + _LISTED_S
+        self._until[process_of(pid), directory.inode] = now + _LISTED_S
 
     def has(self, pid: int, directory: Directory) -> bool:
-        return self._until.get((pid, directory.inode), 0.0) > time.monotonic()
+        return self._until.get((process_of(pid), directory.inode), 0.0) > time.monotonic()
+
+
+def process_of(tid: int) -> int:
+    """Return the process of a thread, proc(5) ``status``; the thread itself where that cannot be read."""
+    try:
+        with open(f"/proc/{tid}/status", "rb") as status:
+            text = status.read()
+    except OSError:
+        return tid
+    return int(text.partition(b"\nTgid:")[2].split(maxsplit=1)[0])
 
 
 class ProcessCaller:

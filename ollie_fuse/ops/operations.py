@@ -12,13 +12,14 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import pyfuse3
 
 from ollie_fuse.errors import NotPermitted, errno_of, is_unexpected
 from ollie_fuse.nodes import Directory, File, Handle, Node, Opening, Wait
 from ollie_fuse.ops.callers import Listings, ProcessCaller
+from ollie_fuse.ops.page_cache import PageCacheRefusal
 from ollie_fuse.ops.waits import OpenFile, Waits
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,14 @@ def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutin
     return guarded
 
 
+class _OpenFile(NamedTuple):
+    """An open file: its handle, how its readers wait, and what keeps the page cache out."""
+
+    handle: Handle
+    wait: Wait
+    refusal: PageCacheRefusal
+
+
 class _Listing:
     """An open directory: its entries, as they were at the first read from the start."""
 
@@ -64,7 +73,7 @@ class TreeOperations(pyfuse3.Operations):
         self.waits = Waits()
         self._nodes: dict[int, Node] = {pyfuse3.ROOT_INODE: root}
         self._lookups: dict[int, int] = {}
-        self._handles: dict[int, tuple[Handle, Wait]] = {}
+        self._handles: dict[int, _OpenFile] = {}
         self._listings: dict[int, _Listing] = {}
         self._listed = Listings()
         self._last_fh = 0
@@ -177,7 +186,7 @@ class TreeOperations(pyfuse3.Operations):
     async def _set_size(self, node: Node, size: int, fh: int | None) -> None:
         opened = None if fh is None else self._handles.get(fh)
         if opened is not None:
-            await opened[0].set_size(size)
+            await opened.handle.set_size(size)
         elif isinstance(node, File):
             await node.check_mode(Opening(read=False, write=True))
             await node.set_size(size)
@@ -245,13 +254,21 @@ class TreeOperations(pyfuse3.Operations):
         if start_id == 0:
             listing.entries = list(await listing.directory.entries())
         for number, (name, node) in enumerate(listing.entries[start_id:], start_id + 1):
-            try:
-                entry = await self._entry(node)
-            except OSError:  # gone since it was listed
+            entry = await self._entry_or_none(node)
+            if entry is None:
                 continue
             if not pyfuse3.readdir_reply(token, os.fsencode(name), entry, number):
                 return
             self._remember(node)
+
+    async def _entry_or_none(self, node: Node) -> pyfuse3.EntryAttributes | None:
+        """Return the entry, None for a child that went since it was listed, or that cannot tell: the others can."""
+        try:
+            return await self._entry(node)
+        except Exception as exc:
+            if is_unexpected(exc):
+                log.exception("a child could not tell its attributes")
+            return None
 
     @_guard
     async def releasedir(self, fh: int) -> None:
@@ -269,7 +286,7 @@ class TreeOperations(pyfuse3.Operations):
     def _opened(self, handle: Handle, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         fh = self._new_fh()
         told = OpenFile(fh=fh, inode=inode, opener=ctx.pid, is_nonblocking=bool(flags & os.O_NONBLOCK))
-        self._handles[fh] = (handle, functools.partial(self.waits.wait, told))
+        self._handles[fh] = _OpenFile(handle, functools.partial(self.waits.wait, told), PageCacheRefusal(ctx.pid))
         return pyfuse3.FileInfo(fh=fh, direct_io=True, keep_cache=False)
 
     @_guard
@@ -283,26 +300,27 @@ class TreeOperations(pyfuse3.Operations):
 
     @_guard
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        handle, wait = self._handles[fh]
-        return await handle.read(off, size, wait)
+        opened = self._handles[fh]
+        if not opened.handle.is_sized:
+            opened.refusal.check(off, size)
+        return await opened.handle.read(off, size, opened.wait)
 
     @_guard
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        await self._handles[fh][0].write(off, buf)
+        await self._handles[fh].handle.write(off, buf)
         return len(buf)
 
     @_guard
     async def flush(self, fh: int) -> None:
-        await self._handles[fh][0].flush()
+        await self._handles[fh].handle.flush()
 
     @_guard
     async def fsync(self, fh: int, datasync: bool) -> None:
-        await self._handles[fh][0].fsync()
+        await self._handles[fh].handle.fsync()
 
     @_guard
     async def release(self, fh: int) -> None:
-        handle, _ = self._handles.pop(fh)
-        await handle.release()
+        await self._handles.pop(fh).handle.release()
 
     @_guard
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
@@ -318,8 +336,8 @@ class TreeOperations(pyfuse3.Operations):
 
     async def release_all(self) -> None:
         """Close what clients hold open, as if each had closed it: nothing more will come from the kernel."""
-        for handle, _ in self._handles.values():
-            await handle.release()
+        for opened in self._handles.values():
+            await opened.handle.release()
         self._handles.clear()
 
 

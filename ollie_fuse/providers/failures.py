@@ -1,12 +1,15 @@
 """What a provider says when it fails, and which of ``base``'s errors that is; pure."""
 
 import json
+import re
 from dataclasses import dataclass
 
 from ollie_fuse.errors import RemoteFailed
 from ollie_fuse.providers.base import Overflow, RateLimited, Rejected, Transient
+from ollie_fuse.providers.unicode import whole
 
 _QUOTE_LIMIT = 300
+_STATUS = re.compile("[1-5][0-9][0-9]")
 
 _OVERFLOW_WORDS = (
     "context_length_exceeded",
@@ -53,7 +56,8 @@ class Failure:
 def error_of(failure: Failure) -> RemoteFailed:
     """Return the error to raise; its sentence carries the provider's own words and the status."""
     words, codes = _explained(failure.text)
-    status = failure.status or next((int(code) for code in codes if code.isdecimal()), None)
+    words = whole(words)
+    status = failure.status or next((int(code) for code in codes if _STATUS.fullmatch(code)), None)
     cls = _class_of(status, codes, failure.text.lower())
     place = f" (HTTP {status})" if status else ""
     sentence = f"{failure.title}{place}: {words}" if words else f"{failure.title} failed{place} without a word"

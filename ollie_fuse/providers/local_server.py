@@ -53,6 +53,7 @@ def _open_server(order: "dict[str, str | int]") -> "xllamacpp.Server":
     params.port = 0
     params.n_ctx = order["window"]
     params.n_parallel = PARALLEL
+    params.sampling.temp = 0.0  # a model this small is at its best when it takes the likeliest word
     params.kv_unified = True  # each of the parallel answers may use the whole window, which is kept only once
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.warmup = False

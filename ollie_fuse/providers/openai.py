@@ -31,6 +31,7 @@ from ollie_fuse.providers.messages import (
 )
 from ollie_fuse.providers.sse import Event, EventDecoder
 from ollie_fuse.providers.transport import Response, Transport
+from ollie_fuse.providers.unicode import split_half, whole
 
 AFTERWORD_S = 10.0
 """How long usage and the end may come after the finish reason; the answer itself is whole by then."""
@@ -62,7 +63,7 @@ def _encode_messages(messages: tuple[Message, ...]) -> list[dict[str, str]]:
     """Drop empty texts, which providers refuse; join neighbours of one role, since several want no two."""
     said = [message for message in messages if message.text.strip()]
     return [
-        {"role": role, "content": "\n\n".join(message.text for message in run)}
+        {"role": role, "content": whole("\n\n".join(message.text for message in run))}
         for role, run in groupby(said, key=lambda message: message.role)
     ]
 
@@ -77,6 +78,7 @@ class StreamDecoder:
         self._title = title
         self._redact = redact
         self._reason: StopReason | None = None
+        self._halves: dict[str, str] = {}
         self.is_done = False
         """Whether ``[DONE]`` has come."""
 
@@ -118,12 +120,18 @@ class StreamDecoder:
     def _decode_choice(self, choice: dict[str, object]) -> Iterator[Delta]:
         delta = self._object(choice.get("delta") or {}, "a delta")
         # Some servers send both names of one piece of reasoning.
-        if thought := self._text(delta, "reasoning_content") or self._text(delta, "reasoning"):
+        thought = self._text(delta, "reasoning_content") or self._text(delta, "reasoning")
+        if thought := self._joined("reasoning", thought):
             yield ReasoningDelta(text=thought)
-        if text := self._text(delta, "content") or self._text(delta, "refusal"):
+        if text := self._joined("text", self._text(delta, "content") or self._text(delta, "refusal")):
             yield TextDelta(text=text)
         if reason := self._text(choice, "finish_reason"):
             self._reason = self._reason_of(reason)
+
+    def _joined(self, kind: str, text: str) -> str:
+        """Join a character that some servers cut in two halves over two chunks."""
+        text, self._halves[kind] = split_half(self._halves.get(kind, "") + text)
+        return whole(text)
 
     def _reason_of(self, name: str) -> StopReason:
         if name not in _REASONS:
@@ -160,6 +168,11 @@ class StreamDecoder:
 
 _REASONS = {
     "stop": StopReason.STOP,
+    "eos": StopReason.STOP,
+    "eos_token": StopReason.STOP,  # Hugging Face's TGI
+    "end_turn": StopReason.STOP,
+    "stop_sequence": StopReason.STOP,
+    "max_tokens": StopReason.LENGTH,
     "length": StopReason.LENGTH,
     "content_filter": StopReason.REFUSED,
 }
@@ -175,7 +188,7 @@ def decode_models(body: bytes, *, title: str) -> tuple[ModelInfo, ...]:
     if not isinstance(data, list):
         raise RemoteFailed(f"{title}: the list of models is malformed")
     rows = (row for row in data if isinstance(row, dict) and isinstance(row.get("id"), str))
-    return tuple(ModelInfo(name=row["id"], window=_window_of(row)) for row in rows)
+    return tuple(ModelInfo(name=whole(str(row["id"])), window=_window_of(row)) for row in rows)
 
 
 _WINDOW_NAMES = (

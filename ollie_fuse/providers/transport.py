@@ -83,6 +83,8 @@ def translated(title: str) -> Iterator[None]:
         row = next(ERRORS[cls] for cls in type(exc).__mro__ if cls in ERRORS)
         cause = f": {exc}" if row.tells_cause and str(exc) else ""
         raise row.error(f"{title} {row.sentence}{cause}") from exc
+    except UnicodeError as exc:  # the IDNA codec, on a host name that it cannot encode
+        raise Rejected(f"{title} has a url whose host is no host name") from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

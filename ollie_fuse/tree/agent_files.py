@@ -38,7 +38,7 @@ def _agent_command(
     render: Callable[[Agent], str], run: Callable[[Agent, str], Awaitable[str]], topic: Topic
 ) -> Callable[[Agent], Node]:
     return lambda agent: command_file(
-        lambda: render(agent), lambda text: run(agent, text), agent.fail, agent.stamps[topic]
+        lambda: render(agent), lambda text: run(agent, text), agent.note_command, agent.stamps[topic]
     )
 
 

@@ -9,8 +9,8 @@ from ollie_fuse.agent import (
     SESSION_KEYS,
     SESSION_VERBS,
     UNKNOWN_WINDOW_TOKENS,
-    parse_lines,
     render_template,
+    run_lines,
 )
 from ollie_fuse.nodes import (
     ConversationFile,
@@ -34,7 +34,7 @@ def _render_sessions(root: Root) -> str:
     rows = []
     for session in root.sessions.by_name.values():
         first = next(iter(session.agents.values()), None)
-        chosen = (first.settings.backend, first.settings.model) if first else ("", "")
+        chosen = (first.settings.backend, first.shown_model) if first else ("", "")
         rows.append((session.name, session.state, session.cwd, *chosen, len(session.agents), session.title))
     return tabbed(rows)
 
@@ -110,9 +110,8 @@ def _render_models(root: Root) -> str:
 
 def _render_usage(root: Root) -> str:
     rows = [
-        (backend.name, model, total.requests, total.input_tokens, total.output_tokens, render_cost(total))
-        for backend in root.backends
-        for model, total in backend.totals.items()
+        (name, model, total.requests, total.input_tokens, total.output_tokens, render_cost(total))
+        for (name, model), total in root.backends.totals.items()
     ]
     return "# since the daemon started: backend model requests input_tokens output_tokens cost\n" + tabbed(rows)
 
@@ -145,8 +144,7 @@ def _generate(root: Root) -> Node:
 
 
 async def _run_root_lines(root: Root, text: str) -> str:
-    commands = parse_lines(text, root.verbs)
-    return "".join([await command.verb.run(root, command.arguments) for _, command in commands])
+    return await run_lines(text, root.verbs, lambda command: command.verb.run(root, command.arguments))
 
 
 def _root_ctl(root: Root) -> Node:
@@ -191,7 +189,7 @@ ROOT_FILES: Sequence[Row[Root]] = (
         "tab-separated: backend model window price",
         _root_text(_render_models, lambda root: root.backends.changed),
     ),
-    Row("usage", "r", "totals by backend and model", _root_text(_render_usage, _always)),
+    Row("usage", "r", "totals by backend and model", _root_text(_render_usage, lambda root: root.backends.used)),
     Row("generate", "rw…", "write a prompt, read the answer on the same open file; nothing is kept", _generate),
     Row(
         "agents",

@@ -64,6 +64,7 @@ def new_file(
         lambda caller: CommandTalk(lambda: template, creator(caller.cwd()), report_nowhere, complete_spec),
         lambda: len(template.encode()),
         stamp,
+        may_answer_later=False,
     )
 
 

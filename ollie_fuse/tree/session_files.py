@@ -31,7 +31,7 @@ def _render_agents(session: Session) -> str:
             agent.name,
             agent.state,
             agent.settings.backend,
-            agent.settings.model,
+            agent.shown_model,
             agent.turns,
             render_cost(agent.totals),
         )
@@ -53,7 +53,7 @@ AGENTS_FILES: Sequence[Row[SessionPlace]] = (
         "idx",
         "r",
         "tab-separated: name state backend model turns cost",
-        lambda place: TextFile(lambda: _render_agents(place.session), place.session.agents_changed),
+        lambda place: TextFile(lambda: _render_agents(place.session), place.session.rows_changed),
     ),
 )
 
@@ -109,7 +109,7 @@ SESSION_FILES: Sequence[Row[SessionPlace]] = (
         "usage",
         "r",
         "the sum over its agents",
-        lambda place: TextFile(lambda: place.session.totals.render(""), place.session.agents_changed),
+        lambda place: TextFile(lambda: place.session.totals.render(""), place.session.usage_changed),
     ),
     Row("agent", "d", "the agents, one directory each; mkdir, mv, rmdir", _agents_directory),
 )

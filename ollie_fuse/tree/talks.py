@@ -1,5 +1,7 @@
 """What the open conversation files of the agent tree do: where a write becomes a prompt, and a read its reply."""
 
+import re
+
 from ollie_fuse.agent import (
     Agent,
     Draft,
@@ -14,6 +16,7 @@ from ollie_fuse.errors import Invalid, NotFound, TooLarge
 from ollie_fuse.nodes import FixedSource, Source
 
 REQUEST_LIMIT_BYTES = 1 << 20
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class PromptTalk:
@@ -35,7 +38,7 @@ class PromptTalk:
     async def answer(self) -> Source:
         """Take the draft and give its own reply; with nothing written since, the last one's."""
         await self._take()
-        return self._exchange.reply if self._exchange else FixedSource(b"")
+        return _OwnReply(self._exchange) if self._exchange else FixedSource(b"")
 
     async def release(self) -> None:
         """Take the draft."""
@@ -48,10 +51,35 @@ class PromptTalk:
         self._exchange = exchange = self._agent.take_draft(draft)
         if exchange.reply.is_ended:  # refused
             return
-        if is_command(exchange.text):
+        if draft.is_stopped:
+            self._agent.hold(exchange)
+        elif is_command(exchange.text):
             await run_prompt_command(self._agent, exchange)
         else:
             self._agent.submit(exchange)
+
+
+class _OwnReply:
+    """The reply of one exchange, whichever stream it has now: a held one gets a new one when it goes on."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    @property
+    def is_whole(self) -> bool:
+        return self._exchange.reply.is_whole
+
+    def __len__(self) -> int:
+        return len(self._exchange.reply)
+
+    def peek(self, offset: int, size: int) -> bytes:
+        return self._exchange.reply.peek(offset, size)
+
+    def read_nowait(self, offset: int, size: int) -> bytes | None:
+        return self._exchange.reply.read_nowait(offset, size)
+
+    async def wait(self) -> None:
+        await self._exchange.reply.wait()
 
 
 class _Request:
@@ -121,7 +149,7 @@ class StatewaitTalk:
         match words:
             case ["idle"]:
                 self._wanted = "idle"
-            case ["since", number] if number.isdecimal():
+            case ["since", number] if _NUMBER.fullmatch(number):
                 self._since, self._wanted = int(number), None
             case _:
                 raise Invalid("write `idle` or `since SEQ`")
@@ -187,7 +215,7 @@ class EventsTalk:
     async def write(self, data: bytes) -> None:
         """Take ``since SEQ``."""
         match data.decode(errors="replace").split():
-            case ["since", number] if number.isdecimal():
+            case ["since", number] if _NUMBER.fullmatch(number):
                 self._since = int(number)
             case _:
                 raise Invalid("write `since SEQ`")

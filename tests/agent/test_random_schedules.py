@@ -96,7 +96,7 @@ class Checker(trio.abc.Instrument):
         }
         for topic, text in shown.items():
             before = self.told.get(topic)
-            now = (text, agent.changed_ns[topic])
+            now = (text, agent.stamps[topic].ns)
             assert before is None or before[0] == text or before[1] != now[1], f"{topic} changed without its time"
             self.told[topic] = now
 

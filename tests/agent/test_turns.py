@@ -8,8 +8,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ollie_fuse.agent import Agent, run_agent_lines
+from ollie_fuse.config import BackendConfig
 from ollie_fuse.errors import Invalid, NotFound, OllieError, RemoteFailed, Stopped, errno_of
-from ollie_fuse.providers import Overflow, StopReason, Transient
+from ollie_fuse.providers import ModelInfo, Overflow, StopReason, Transient
 from tests.agent.scripted_provider import Engine, error_of, is_over, open_engine, text_of
 
 
@@ -73,7 +74,7 @@ async def test_reasoning_is_shown_and_not_kept(engine: Engine) -> None:
 
 
 async def test_command_in_a_turn_stands_between_pieces(engine: Engine) -> None:
-    """What a command says while the model speaks is a line of its own in chat, and the reply is not cut by it."""
+    """What a command says while the model speaks follows the message in chat, and cuts neither it nor the reply."""
     exchange = await engine.prompt("hi")
     call = await engine.next_call()
     call.say("before")
@@ -82,7 +83,7 @@ async def test_command_in_a_turn_stands_between_pieces(engine: Engine) -> None:
     call.say("after")
     call.finish()
     await wait_all_tasks_blocked()
-    assert chat_of(engine.agent) == "user: hi\nassistant: before\n:: model m2\nassistant: after\n"
+    assert chat_of(engine.agent) == "user: hi\nassistant: beforeafter\n:: model m2\n"
     assert text_of(exchange) == "beforeafter\n"
 
 
@@ -147,16 +148,18 @@ async def test_empty_answer_is_a_failure(engine: Engine, said: list[str]) -> Non
     assert (await engine.next_call()).said == [("user", "again")]
 
 
-async def test_unusable_settings_fail_the_turn_alone(engine: Engine) -> None:
-    """A backend without a model fails the turn with a sentence before the model is asked, and leaves no trace."""
-    engine.agent.set_settings(type(engine.agent.settings)(backend="unpriced", model=""))
-    exchange = await engine.prompt("hi")
-    await wait_all_tasks_blocked()
-    assert isinstance(error_of(exchange), Invalid)
-    assert engine.calls == []
-    await run_agent_lines(engine.agent, "model m")
-    await engine.prompt("again")
-    assert (await engine.next_call()).said == [("user", "again")]
+async def test_agent_without_a_model_says_so_until_there_is_one() -> None:
+    """Where nobody names a model the turn fails with a sentence, leaves no trace, and asks the server each time."""
+    nameless = BackendConfig.model_validate({"section": "nameless"})
+    async with open_engine(nameless) as engine:
+        exchange = await engine.prompt("hi")
+        await wait_all_tasks_blocked()
+        assert isinstance(error_of(exchange), Invalid)
+        assert engine.calls == []
+        engine.provider.models = (ModelInfo(name="m"),)
+        await engine.prompt("again")
+        call = await engine.next_call()
+        assert (call.request.model, call.said) == ("m", [("user", "again")])
 
 
 @pytest.mark.logs_warnings

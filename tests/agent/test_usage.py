@@ -22,14 +22,13 @@ PRICE = Price(input=2, output=10, cache=0.5)
         (Usage(input_tokens=10**6, output_tokens=0, cached_tokens=10**6), PRICE, 0.5),
         (Usage(input_tokens=10**6, output_tokens=0, cached_tokens=10**6), Price(input=2, output=10), 2.0),
         (Usage(input_tokens=10, output_tokens=10), None, None),
-        (Usage(output_tokens=10), PRICE, None),
-        (Usage(input_tokens=10), PRICE, None),
+        (Usage(output_tokens=10), PRICE, 1e-4),
+        (Usage(input_tokens=10), PRICE, 2e-5),
         (Usage(), Price(input=0, output=0), 0.0),
-        (Usage(), Price(input=0, output=0, cache=1), None),
     ],
 )
 def test_cost(usage: Usage, price: Price | None, cost: float | None) -> None:
-    """Money is counts times prices; free is free whatever was reported, and anything unknown is unknown, never 0."""
+    """Money is counts times prices; a missing count adds nothing, and without prices the cost is unknown, never 0."""
     assert cost_of(usage, price) == (cost if cost is None else pytest.approx(cost))
 
 
@@ -96,7 +95,7 @@ async def test_turn_agent_session_and_backend_agree() -> None:
         assert (agent.turn_totals.input_tokens, agent.turn_totals.requests) == (20, 1)
         assert (agent.totals.input_tokens, agent.totals.output_tokens, agent.totals.requests) == (30, 12, 2)
         assert agent.totals.cost_usd == pytest.approx((30 * 2 + 12 * 10) / 1e6)
-        assert engine.session.totals == agent.totals == agent.backend.totals["m"]
+        assert engine.session.totals == agent.totals == engine.sessions.backends.totals["priced", "m"]
         assert agent.context_tokens == 27
         assert not agent.totals.is_incomplete
 
@@ -119,7 +118,7 @@ async def test_backends_keep_their_prices_apart() -> None:
         await run_agent_lines(engine.agent, "backend unpriced")
         await use(engine, (10, 0))
         assert engine.agent.totals.cost_usd is None
-        assert [backend.totals["m"].cost_usd for backend in engine.sessions.backends] == [
+        assert [total.cost_usd for total in engine.sessions.backends.totals.values()] == [
             pytest.approx(20 / 1e6),
             0.0,
             None,
@@ -163,8 +162,8 @@ async def test_refused_call_costs_nothing(engine: Engine) -> None:
 async def test_usage_time_is_true(engine: Engine) -> None:
     """The time of `usage` changes with what it shows, also when a new turn begins from nothing."""
     await use(engine, (10, 5))
-    before = (engine.agent.turn_totals, engine.agent.changed_ns[Topic.USAGE])
+    before = (engine.agent.turn_totals, engine.agent.stamps[Topic.USAGE].ns)
     await engine.prompt("hi")
     await engine.next_call()
     assert engine.agent.turn_totals != before[0]
-    assert engine.agent.changed_ns[Topic.USAGE] != before[1]
+    assert engine.agent.stamps[Topic.USAGE].ns != before[1]

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from ollie_fuse.nodes import Directory, File, Handle, Opening
+from ollie_fuse.stamp import Stamp
 
 READ = Opening(read=True, write=False)
 WRITE = Opening(read=False, write=True)
@@ -60,3 +61,10 @@ async def read_whole(file: File) -> bytes:
         while piece := await handle.read(len(said), 7, never_wait):
             said += piece
     return said
+
+
+def stamp_at(ns: int) -> Stamp:
+    """Return a stamp of a given time."""
+    stamp = Stamp()
+    stamp.ns = ns
+    return stamp

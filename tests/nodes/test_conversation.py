@@ -12,9 +12,10 @@ from ollie_fuse.agent import Growing
 from ollie_fuse.errors import Busy, Invalid, TooLarge
 from ollie_fuse.nodes import CommandTalk, ConversationFile, Source, command_file, complete_lines, complete_spec
 from ollie_fuse.nodes.conversation import REQUEST_LIMIT_BYTES
-from ollie_fuse.nodes.stream import UNFINISHED_BYTES, PageCacheRefused
+from ollie_fuse.nodes.stream import UNFINISHED_BYTES
 from ollie_fuse.nodes.text import COMPLETE_BELOW_BYTES
-from tests.nodes.door import APPEND, BOTH, READ, WRITE, Person, Waiting, never_wait, opened, read_whole
+from ollie_fuse.stamp import Stamp
+from tests.nodes.door import APPEND, BOTH, READ, WRITE, Person, Waiting, never_wait, opened, read_whole, stamp_at
 
 LONG_LINE = b"y" * COMPLETE_BELOW_BYTES
 
@@ -35,13 +36,13 @@ class Desk:
         return f"answer {len(self.done)}\n"
 
     def commands(self) -> ConversationFile:
-        return command_file(lambda: "own text\n", self.run, self.told.append, lambda: 42)
+        return command_file(lambda: "own text\n", self.run, self.told.append, stamp_at(42))
 
     def specs(self) -> ConversationFile:
         return ConversationFile(
             lambda _caller: CommandTalk(lambda: "template\n", self.run, self.told.append, complete_spec),
             lambda: 9,
-            lambda: 42,
+            stamp_at(42),
         )
 
 
@@ -100,11 +101,9 @@ async def test_asked_file_tells_no_size_while_it_is_open() -> None:
         await handle.write(0, b"one\n")
         await handle.write(0, b"two\n")
         assert (await file.attributes()).size == UNFINISHED_BYTES
-        with pytest.raises(PageCacheRefused):
-            await handle.read(0, UNFINISHED_BYTES, never_wait)
+        assert not handle.is_sized
         assert await handle.read(0, 100, never_wait) == b"answer 3\n"
     assert (await file.attributes()).size == 9
-    assert file.asked == 0
 
 
 @pytest.mark.parametrize("data", [b"one", b"one\n", b"one\ntwo", b"x" * (COMPLETE_BELOW_BYTES - 1)])
@@ -250,7 +249,7 @@ class StreamTalk:
 
     async def answer(self) -> Source:
         self.calls.append("answer")
-        self.streams.append(Growing())
+        self.streams.append(Growing(Stamp()))
         return self.streams[-1]
 
     async def flush(self) -> None:
@@ -263,7 +262,7 @@ class StreamTalk:
 async def test_answer_streams_and_is_asked_for_once() -> None:
     """The talk gives one source an answer: reads wait on it, a cancelled one resumes, and a write begins the next."""
     talk = StreamTalk()
-    file = ConversationFile(lambda _caller: talk, lambda: 0, lambda: 42)
+    file = ConversationFile(lambda _caller: talk, lambda: 0, stamp_at(42))
     async with opened(file, BOTH) as handle:
         await handle.write(0, b"q")
         with trio.move_on_after(0):
@@ -276,7 +275,6 @@ async def test_answer_streams_and_is_asked_for_once() -> None:
         await handle.write(5, b"r")
         await read_in_background(lambda: handle.read(6, 10, Waiting()), talk)
     assert talk.calls == ["write q", "answer", "write r", "answer", "flush", "release"]
-    assert file.asked == 0
 
 
 async def read_in_background(read: Callable[[], Awaitable[bytes]], talk: StreamTalk) -> None:
@@ -292,11 +290,10 @@ async def read_in_background(read: Callable[[], Awaitable[bytes]], talk: StreamT
 async def test_waiting_file_refuses_the_page_cache_before_any_write() -> None:
     """A file whose unwritten read waits too tells a stream's size from the start."""
     talk = StreamTalk()
-    file = ConversationFile(lambda _caller: talk, None, lambda: 42)
+    file = ConversationFile(lambda _caller: talk, None, stamp_at(42))
     assert (await file.attributes()).size == UNFINISHED_BYTES
     async with opened(file, READ) as handle:
-        with pytest.raises(PageCacheRefused):
-            await handle.read(0, UNFINISHED_BYTES, never_wait)
+        assert not handle.is_sized
     assert talk.calls == ["flush", "release"]
 
 
@@ -309,7 +306,7 @@ async def test_talk_knows_its_opener() -> None:
         places.append(caller.cwd())
         return StreamTalk()
 
-    file = ConversationFile(open_talk, lambda: 0, lambda: 42)
+    file = ConversationFile(open_talk, lambda: 0, stamp_at(42))
     for place in ("/a", "/b"):
         async with opened(file, READ, Person(place)):
             pass

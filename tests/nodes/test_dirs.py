@@ -8,7 +8,7 @@ import pytest
 
 from ollie_fuse.errors import Exists, NotFound, NotPermitted, OllieError
 from ollie_fuse.nodes import Directory, FixedDirectory, LiveDirectory, TextFile
-from tests.nodes.door import BOTH, Person
+from tests.nodes.door import BOTH, Person, stamp_at
 
 
 @dataclass(eq=False)
@@ -26,8 +26,8 @@ class Shelf:
         self.built = 0
         self.places: list[str | None] = []
         self.directory: LiveDirectory[Thing] = LiveDirectory(
-            lambda: {"new": TextFile(lambda: "", lambda: 1), "sub": empty_directory()},
-            lambda: 42,
+            lambda: {"new": TextFile(lambda: "", stamp_at(1)), "sub": empty_directory()},
+            stamp_at(42),
             live=lambda: self.things,
             node_of=self._node_of,
             make=self._make,
@@ -37,7 +37,7 @@ class Shelf:
 
     def _node_of(self, thing: Thing) -> Directory:
         self.built += 1
-        return FixedDirectory(lambda: {"text": TextFile(lambda: thing.name, lambda: 1)}, lambda: 1)
+        return FixedDirectory(lambda: {"text": TextFile(lambda: thing.name, stamp_at(1))}, stamp_at(1))
 
     async def _make(self, name: str, place: str | None) -> None:
         if name == "bad":
@@ -55,7 +55,7 @@ class Shelf:
 
 
 def empty_directory() -> FixedDirectory:
-    return FixedDirectory(dict, lambda: 1)
+    return FixedDirectory(dict, stamp_at(1))
 
 
 async def names(directory: Directory) -> list[str]:
@@ -68,9 +68,9 @@ async def test_fixed_children_are_built_once_at_the_first_look() -> None:
 
     def build() -> dict[str, TextFile]:
         builds.append(1)
-        return {"a": TextFile(lambda: "", lambda: 1)}
+        return {"a": TextFile(lambda: "", stamp_at(1))}
 
-    directory = FixedDirectory(build, lambda: 42)
+    directory = FixedDirectory(build, stamp_at(42))
     assert (await directory.attributes()).mtime_ns == 42
     assert builds == []
     node = await directory.lookup("a")

@@ -16,6 +16,7 @@ from ollie_fuse.errors import Denied, Exists, Invalid, NotFound, NotPermitted, e
 from ollie_fuse.nodes.dirs import FixedDirectory
 from ollie_fuse.nodes.mirror import MirrorDirectory
 from ollie_fuse.nodes.node import Directory, File, Handle, Opening
+from ollie_fuse.stamp import Stamp
 
 READ = Opening(read=True, write=False)
 WRITE = Opening(read=False, write=True)
@@ -476,7 +477,7 @@ async def test_rename_stays_in_the_mirror(
         await mirror.rename("a", other, "a", may_replace=True)
     assert caught.value.errno == errno.EXDEV
     with pytest.raises(NotPermitted):
-        await mirror.rename("a", FixedDirectory(dict, lambda: 0), "a", may_replace=True)
+        await mirror.rename("a", FixedDirectory(dict, Stamp()), "a", may_replace=True)
     assert os.listdir(tmp_path) == ["a"]
 
 

@@ -7,14 +7,15 @@ from trio.testing import wait_all_tasks_blocked
 from ollie_fuse.agent import Growing
 from ollie_fuse.errors import RemoteFailed, Stopped
 from ollie_fuse.nodes import FixedSource, GrowingFile, StreamFile
-from ollie_fuse.nodes.stream import UNFINISHED_BYTES, PageCacheRefused
-from tests.nodes.door import READ, Person, Waiting, never_wait, opened, read_whole
+from ollie_fuse.nodes.stream import UNFINISHED_BYTES
+from ollie_fuse.stamp import Stamp
+from tests.nodes.door import READ, Waiting, never_wait, opened, read_whole, stamp_at
 
 PAGE = 4096
 
 
 def grown(text: str = "") -> Growing:
-    source = Growing()
+    source = Growing(Stamp())
     source.append(text)
     return source
 
@@ -22,7 +23,7 @@ def grown(text: str = "") -> Growing:
 async def test_log_ends_where_it_ends_now() -> None:
     """A log never waits: a read at its end is empty, and later gives what came since, as `tail -f` needs."""
     source = grown("one\n")
-    file = GrowingFile(source, lambda: 7)
+    file = GrowingFile(source, stamp_at(7))
     async with opened(file, READ) as handle:
         assert await handle.read(0, 100, never_wait) == b"one\n"
         assert await handle.read(4, 100, never_wait) == b""
@@ -35,7 +36,7 @@ async def test_log_ends_where_it_ends_now() -> None:
 async def test_stream_waits_for_more_and_for_the_end() -> None:
     """A reader gets what is there at once, waits where more may come, and gets the end of file with the stream's."""
     source, wait, got = grown("a"), Waiting(), []
-    file = StreamFile(lambda: source, lambda: 7)
+    file = StreamFile(lambda: source, stamp_at(7))
 
     async def read_all() -> None:
         async with opened(file, READ) as handle:
@@ -62,7 +63,7 @@ async def test_stream_that_failed_gives_its_text_first() -> None:
     source = grown("half")
     source.end(RemoteFailed("it broke"))
     raised = []
-    async with opened(StreamFile(lambda: source, lambda: 7), READ) as handle:
+    async with opened(StreamFile(lambda: source, stamp_at(7)), READ) as handle:
         assert await handle.read(0, 100, never_wait) == b"half\n"
         for _ in range(2):
             with pytest.raises(RemoteFailed, match="it broke") as caught:
@@ -77,7 +78,7 @@ async def test_open_file_stays_with_its_source() -> None:
     sources = [grown("old\n"), grown("new\n")]
     for source in sources:
         source.end()
-    file = StreamFile(lambda: sources[0], lambda: 7)
+    file = StreamFile(lambda: sources[0], stamp_at(7))
     async with opened(file, READ) as handle:
         del sources[0]
         assert await handle.read(0, 100, never_wait) == b"old\n"
@@ -87,7 +88,7 @@ async def test_open_file_stays_with_its_source() -> None:
 async def test_cancelled_reader_takes_nothing() -> None:
     """A reader that is cancelled in its wait leaves the open file as it was, for the next read to resume."""
     source = grown("a")
-    async with opened(StreamFile(lambda: source, lambda: 7), READ) as handle:
+    async with opened(StreamFile(lambda: source, stamp_at(7)), READ) as handle:
         with trio.move_on_after(0):
             await handle.read(1, 10, Waiting())
         source.append("b")
@@ -97,7 +98,7 @@ async def test_cancelled_reader_takes_nothing() -> None:
 async def test_all_readers_of_a_stream_wake() -> None:
     """Any number of readers at different offsets wait on one stream and each gets its own rest."""
     source, got = grown("abc"), {}
-    file = StreamFile(lambda: source, lambda: 7)
+    file = StreamFile(lambda: source, stamp_at(7))
 
     async def read_from(offset: int) -> None:
         async with opened(file, READ) as handle:
@@ -113,41 +114,17 @@ async def test_all_readers_of_a_stream_wake() -> None:
     assert got == {3: b"de", 4: b"e", 5: b"\n"}
 
 
-async def test_unfinished_stream_tells_the_known_size_and_refuses_the_page_cache() -> None:
-    """Until it ended well a stream tells a size that splice asks back: both fills are refused, read(2) works."""
+async def test_unfinished_stream_tells_the_known_size() -> None:
+    """Until it ended well a stream tells a size of its own, on which no cache may rely."""
     source = grown("x" * 9000)
-    file = StreamFile(lambda: source, lambda: 7)
+    file = StreamFile(lambda: source, stamp_at(7))
     assert (await file.attributes()).size == UNFINISHED_BYTES
     async with opened(file, READ) as handle:
-        for size in (UNFINISHED_BYTES, PAGE):
-            with pytest.raises(PageCacheRefused):
-                await handle.read(0, size, never_wait)
-        assert len(await handle.read(0, PAGE, never_wait)) == PAGE
-        assert len(await handle.read(0, 131072, never_wait)) == 9000
-
-
-async def test_first_read_of_a_page_is_no_fill() -> None:
-    """A program that reads by pages is never mistaken for the page cache, nor is one at another offset."""
-    source = grown("x" * 9000)
-    async with opened(StreamFile(lambda: source, lambda: 7), READ) as handle:
-        for _ in range(2):
-            assert len(await handle.read(0, PAGE, never_wait)) == PAGE
-        assert len(await handle.read(PAGE, UNFINISHED_BYTES, never_wait)) == 9000 - PAGE
-        with pytest.raises(PageCacheRefused):
-            await handle.read(0, UNFINISHED_BYTES, never_wait)
-        assert len(await handle.read(PAGE, PAGE, never_wait)) == PAGE
-        assert len(await handle.read(0, PAGE, never_wait)) == PAGE
-
-
-async def test_stream_that_ends_while_open_still_refuses() -> None:
-    """An open file whose size was told wrong stays closed to the page cache even after the stream ended."""
-    source = grown("x")
-    file = StreamFile(lambda: source, lambda: 7)
-    async with opened(file, READ) as handle:
+        assert not handle.is_sized
         source.end()
-        with pytest.raises(PageCacheRefused):
-            await handle.read(0, UNFINISHED_BYTES, never_wait)
-        assert await handle.read(0, 100, never_wait) == b"x\n"
+        assert not handle.is_sized
+    async with opened(file, READ) as handle:
+        assert handle.is_sized
 
 
 async def test_finished_stream_is_a_plain_file() -> None:
@@ -155,21 +132,10 @@ async def test_finished_stream_is_a_plain_file() -> None:
     good, bad = grown("x" * UNFINISHED_BYTES), grown("x")
     good.end()
     bad.end(Stopped("held"))
-    file = StreamFile(lambda: good, lambda: 7)
+    file = StreamFile(lambda: good, stamp_at(7))
     assert (await file.attributes()).size == UNFINISHED_BYTES + 1
     async with opened(file, READ) as handle:
         assert len(await handle.read(0, UNFINISHED_BYTES, never_wait)) == UNFINISHED_BYTES
-    assert (await StreamFile(lambda: bad, lambda: 7).attributes()).size == UNFINISHED_BYTES
-    empty = StreamFile(lambda: FixedSource(b""), lambda: 7)
+    assert (await StreamFile(lambda: bad, stamp_at(7)).attributes()).size == UNFINISHED_BYTES
+    empty = StreamFile(lambda: FixedSource(b""), stamp_at(7))
     assert ((await empty.attributes()).size, await read_whole(empty)) == (0, b"")
-
-
-async def test_refusals_are_each_open_files_own() -> None:
-    """What one open file was refused says nothing about another."""
-    source = grown("x" * 9000)
-    file = StreamFile(lambda: source, lambda: 7)
-    one = await file.open(READ, Person())
-    two = await file.open(READ, Person())
-    with pytest.raises(PageCacheRefused):
-        await one.read(0, UNFINISHED_BYTES, never_wait)
-    assert len(await two.read(0, PAGE, never_wait)) == PAGE

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ollie_fuse.errors import Denied, Invalid, TooLarge
 from ollie_fuse.nodes import Opening, TextFile, ValueFile
 from ollie_fuse.nodes.text import COMPLETE_BELOW_BYTES, VALUE_LIMIT_BYTES
-from tests.nodes.door import APPEND, BOTH, READ, REWRITE, WRITE, Person, never_wait, opened, read_whole
+from tests.nodes.door import APPEND, BOTH, READ, REWRITE, WRITE, Person, never_wait, opened, read_whole, stamp_at
 
 LONG = b"x" * COMPLETE_BELOW_BYTES
 
@@ -29,13 +29,13 @@ class Value:
         self.text = text
 
     def file(self) -> ValueFile:
-        return ValueFile(lambda: self.text, self.put, lambda: 42)
+        return ValueFile(lambda: self.text, self.put, stamp_at(42))
 
 
 async def test_text_is_rendered_once_an_open_file() -> None:
     """A reader sees one rendering from its first read on, and the next open file a new one."""
     renders = iter(range(100))
-    file = TextFile(lambda: f"render {next(renders)}\n", lambda: 7)
+    file = TextFile(lambda: f"render {next(renders)}\n", stamp_at(7))
     async with opened(file, READ) as first, opened(file, READ) as second:
         assert await first.read(0, 4, never_wait) == b"rend"
         assert await second.read(0, 100, never_wait) == b"render 1\n"
@@ -45,14 +45,14 @@ async def test_text_is_rendered_once_an_open_file() -> None:
 
 async def test_text_tells_its_size_in_bytes() -> None:
     """``stat`` tells the bytes, the time and the mode of what a reader would get."""
-    attributes = await TextFile(lambda: "né\n", lambda: 7).attributes()
+    attributes = await TextFile(lambda: "né\n", stamp_at(7)).attributes()
     assert (attributes.size, attributes.mtime_ns, attributes.mode) == (4, 7, 0o400)
-    assert (await TextFile(lambda: "", lambda: 7, is_executable=True).attributes()).mode == 0o500
+    assert (await TextFile(lambda: "", stamp_at(7), is_executable=True).attributes()).mode == 0o500
 
 
 async def test_text_is_read_only() -> None:
     """Opening a rendered text for writing is refused, whoever asks, and a write that came would be too."""
-    file = TextFile(lambda: "text\n", lambda: 7)
+    file = TextFile(lambda: "text\n", stamp_at(7))
     for opening in (WRITE, BOTH, APPEND):
         with pytest.raises(Denied):
             await file.check_mode(opening)
@@ -127,13 +127,14 @@ async def test_two_appenders_lose_nothing() -> None:
 
 
 async def test_refused_write_changes_nothing() -> None:
-    """A refused value leaves the value and what the open file shows as they were, and the next write is taken."""
+    """A refused value leaves the value as it was; the open file then gives the reason, and takes the next write."""
     held = Value("good")
     async with opened(held.file(), BOTH) as handle:
         for bad in (b"\x07", b"\xff", b"caf\xc3"):
             with pytest.raises(Invalid):
                 await handle.write(0, bad)
-            assert await handle.read(0, 100, never_wait) == b"good\n"
+            assert await handle.read(0, 100, never_wait) != b"good\n"
+            assert held.text == "good"
         await handle.write(0, b"G")
     assert held.text == "Good"
 
@@ -228,7 +229,7 @@ async def test_open_value_is_like_plain_bytes(
     held = Value(before)
     handle = await held.file().open(opening, Person())
     plain = f"{before}\n".encode() if before else b""
-    is_touched = False
+    is_touched = is_refused = False
     for verb, offset, data in steps:
         if verb in ("write", "long", "size"):
             base = b"" if opening.truncate and not is_touched else plain
@@ -241,13 +242,15 @@ async def test_open_value_is_like_plain_bytes(
                 await (handle.set_size(offset) if verb == "size" else handle.write(offset, data))
             except Invalid:
                 assert b"\x07" in changed
+                is_refused = True
             else:
+                is_refused = is_refused and verb == "long"
                 plain, is_touched = changed, True
                 assert verb == "long" or held.text == plain.decode().removesuffix("\n")
         elif verb == "flush":
             await handle.flush()
             assert not is_touched or held.text == plain.decode().removesuffix("\n")
-        elif is_touched or not opening.truncate:
+        elif not is_refused:
             assert await handle.read(offset, 100_000, never_wait) == plain[offset:]
     await handle.flush()
     await handle.release()
