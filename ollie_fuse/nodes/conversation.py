@@ -231,4 +231,9 @@ def command_file(
     stamp: Stamp,
 ) -> ConversationFile:
     """Make a file that takes one command a line and shows *render* to whoever reads it first."""
-    return ConversationFile(lambda _caller: CommandTalk(render, run, report), lambda: len(encode_text(render())), stamp)
+    return ConversationFile(
+        lambda _caller: CommandTalk(render, run, report),
+        lambda: len(encode_text(render())),
+        stamp,
+        may_answer_later=False,
+    )

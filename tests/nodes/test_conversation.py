@@ -91,18 +91,22 @@ async def test_unasked_file_is_a_plain_text() -> None:
     assert (attributes.size, attributes.mtime_ns, attributes.mode) == (9, 42, 0o600)
 
 
-async def test_asked_file_tells_no_size_while_it_is_open() -> None:
-    """While a reader has asked, the size is a stream's and the page cache is refused; afterwards it is true again."""
-    desk = Desk()
-    file = desk.commands()
-    async with opened(file, BOTH) as handle, opened(file, WRITE) as writer:
-        await writer.write(0, b"unread\n")
-        assert (await file.attributes()).size == 9
+async def test_asked_command_file_keeps_its_true_size() -> None:
+    """What is asked on one open command file changes nothing for those who look at the file: its answers never wait."""
+    file = Desk().commands()
+    async with opened(file, BOTH) as handle:
         await handle.write(0, b"one\n")
-        await handle.write(0, b"two\n")
-        assert (await file.attributes()).size == UNFINISHED_BYTES
-        assert not handle.is_sized
-        assert await handle.read(0, 100, never_wait) == b"answer 3\n"
+        assert (await file.attributes()).size == 9
+        assert handle.is_sized
+
+
+async def test_asked_conversation_tells_no_size_while_it_is_open() -> None:
+    """Where an answer may come later the file tells no true size as long as an open file was asked something."""
+    file = ConversationFile(lambda _caller: StreamTalk(), lambda: 9, stamp_at(42))
+    async with opened(file, BOTH) as handle:
+        assert ((await file.attributes()).size, handle.is_sized) == (9, True)
+        await handle.write(0, b"one\n")
+        assert ((await file.attributes()).size, handle.is_sized) == (UNFINISHED_BYTES, False)
     assert (await file.attributes()).size == 9
 
 
