@@ -14,7 +14,7 @@ import trio
 from ollie_fuse.agent import Backends, Events, Places, Sessions, Verb, table_of
 from ollie_fuse.config import BackendConfig, read_backends
 from ollie_fuse.errors import Invalid
-from ollie_fuse.ops import Mount, open_mount
+from ollie_fuse.ops import Mount, OwnMount, open_mount
 from ollie_fuse.paths import Paths
 from ollie_fuse.preflight import held_lock, prepare_mountpoint
 from ollie_fuse.providers import Provider, open_provider
@@ -113,7 +113,8 @@ async def open_daemon(paths: Paths, environ: Mapping[str, str], shutdown: trio.E
         backends = Backends(read_backends(paths.backends_conf, environ), opened)
         stack.push_async_callback(backends.aclose)
         places = Places(home=str(paths.home), mounts=(str(paths.mountpoint),))
-        sessions = Sessions(nursery, backends, Events(), places)
+        own_mount = OwnMount(paths.mountpoint)
+        sessions = Sessions(nursery, backends, Events(), places, own_mount)
         daemon = Daemon(paths, environ, backends, shutdown)
         root = Root(
             sessions=sessions,
@@ -123,7 +124,7 @@ async def open_daemon(paths: Paths, environ: Mapping[str, str], shutdown: trio.E
             settings=daemon.render_settings,
             started=daemon.started,
         )
-        daemon.mount = await stack.enter_async_context(open_mount(build_tree(root), paths.mountpoint))
+        daemon.mount = await stack.enter_async_context(open_mount(build_tree(root), paths.mountpoint, own_mount))
         stack.callback(sessions.close)
         nursery.start_soon(_refresh_models, daemon)
         yield daemon

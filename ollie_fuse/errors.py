@@ -58,6 +58,12 @@ class TooLarge(OllieError):
     errno = errno.EFBIG
 
 
+class Stale(OllieError):
+    """It changed, or went, since the caller looked."""
+
+    errno = errno.ESTALE
+
+
 class Stopped(OllieError):
     """Somebody stopped, dropped or held it."""
 

@@ -24,6 +24,7 @@ TABLE = {
     errors.TooLarge: errno.EFBIG,
     errors.Stopped: errno.ECANCELED,
     errors.Interrupted: errno.EINTR,
+    errors.Stale: errno.ESTALE,
     errors.WouldBlock: errno.EAGAIN,
     errors.TimedOut: errno.ETIMEDOUT,
     errors.RemoteFailed: errno.EREMOTEIO,

@@ -21,6 +21,7 @@ from ollie_fuse.agent.session_commands import SESSION_VERBS, render_session_ctl,
 from ollie_fuse.agent.sessions import AGENT_KEYS, GENERATE_KEYS, SESSION_KEYS, Generation, Sessions
 from ollie_fuse.agent.settings import Settings
 from ollie_fuse.agent.spec import Key, render_template
+from ollie_fuse.agent.stage import BareStage, Stage
 from ollie_fuse.agent.topic import Topic
 from ollie_fuse.agent.usage import Totals
 from ollie_fuse.agent.verbs import Verb, names_of, run_lines, table_of
@@ -36,6 +37,7 @@ __all__ = [
     "Agent",
     "Backend",
     "Backends",
+    "BareStage",
     "Draft",
     "Events",
     "Exchange",
@@ -46,6 +48,7 @@ __all__ = [
     "Session",
     "Sessions",
     "Settings",
+    "Stage",
     "Topic",
     "Totals",
     "Verb",

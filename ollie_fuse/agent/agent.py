@@ -73,6 +73,11 @@ class Agent:
     # What others see
 
     @property
+    def place(self) -> tuple[str, ...]:
+        """Where it is, for ``Stage``."""
+        return (*self.session.place, "agent", self.name)
+
+    @property
     def backend(self) -> "Backend":
         """The chosen backend; raises Invalid when the configuration no longer has it."""
         return self.session.backends.get(self.settings.backend)
@@ -197,10 +202,14 @@ class Agent:
 
     def _new_exchange(self) -> Exchange:
         self._exchanges += 1
-        self.newest = Exchange(self._exchanges, self.stamps[Topic.REPLY])
+        self.newest = Exchange(self._exchanges, self.stamps[Topic.REPLY], self.stamps[Topic.ANSWER])
         self.note_command("")
-        self.touch(Topic.REPLY)
+        self._touch_replies()
         return self.newest
+
+    def _touch_replies(self) -> None:
+        self.touch(Topic.REPLY)
+        self.touch(Topic.ANSWER)
 
     def drop(self, number: int) -> None:
         """Take a waiting prompt out of the queue; raises Invalid when there is none of that number."""
@@ -211,7 +220,7 @@ class Agent:
                 if self.newest is exchange:
                     self.newest = self._newest_but_dropped()
                 self.touch(Topic.QUEUE)
-                self.touch(Topic.REPLY)
+                self._touch_replies()
                 self.touch(Topic.ERROR)
                 return
         raise Invalid(f"no prompt {number} waits in the queue")

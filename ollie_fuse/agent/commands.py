@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ollie_fuse.agent.settings import DEFAULT, SAMPLING, parse_sampling, render_settings
+from ollie_fuse.agent.spec import check_name
 from ollie_fuse.agent.verbs import Command, Verb, parse_line, run_lines, table_of
 from ollie_fuse.errors import Busy, Invalid, OllieError
 
@@ -49,13 +50,15 @@ async def _clear(agent: "Agent", _: Sequence[str]) -> str:
 
 async def _kill(agent: "Agent", _: Sequence[str]) -> str:
     agent.session.check_member(agent)
-    agent.session.kill_agent(agent.name)
+    await agent.session.stage.remove(agent.place, lambda: agent.session.kill_agent(agent.name))
     return ""
 
 
 async def _rename(agent: "Agent", arguments: Sequence[str]) -> str:
     agent.session.check_member(agent)
-    agent.session.rename_agent(agent.name, arguments[0])
+    old, new = agent.name, check_name(arguments[0])
+    if old != new:
+        await agent.session.stage.move(agent.place, new, lambda: agent.session.rename_agent(old, new))
     return ""
 
 

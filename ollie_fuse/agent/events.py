@@ -1,6 +1,7 @@
 """The stream of what happens to sessions and agents, as numbered JSON lines that readers can resume."""
 
 import json
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -24,21 +25,28 @@ class Events:
     """The last KEPT events of the daemon, and who waits for the next."""
 
     def __init__(self) -> None:
-        self._records: deque[Record] = deque(maxlen=KEPT)
+        self._records: deque[Record] = deque()
         self._readers = trio.lowlevel.ParkingLot()
         self.seq = 0
+        self.kept_bytes = 0
         self.stamp = Stamp()
 
     def add(self, kind: str, **fields: str | int | None) -> None:
         """Number an event and wake who waits; fields that are None are left out."""
         self.seq += 1
-        self.stamp.touch()
-        told = {"seq": self.seq, "ts": round(self.stamp.ns / 1e9, 6), "type": kind}
+        told = {"seq": self.seq, "ts": round(time.time(), 6), "type": kind}
         told |= {name: value for name, value in fields.items() if value is not None}
-        self._records.append(
-            Record(self.seq, json.dumps(told, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
-        )
+        line = json.dumps(told, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+        self._records.append(Record(self.seq, line))
+        self.kept_bytes += len(line)
+        if len(self._records) > KEPT:
+            self.kept_bytes -= len(self._records.popleft().line)
+        self.stamp.touch()
         self._readers.unpark_all()
+
+    def kept(self) -> bytes:
+        """Return the lines of all records that are kept, ``kept_bytes`` long."""
+        return b"".join(record.line for record in self._records)
 
     def after(self, seq: int) -> bytes:
         """Return the lines of all events after *seq*; a gap is told by a first line ``{"lost": N}``."""

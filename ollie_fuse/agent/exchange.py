@@ -16,16 +16,17 @@ class Exchange:
     ``finish``.
     """
 
-    __slots__ = ("_stamp", "answer", "error", "number", "reply", "text")
+    __slots__ = ("_answered", "_stamp", "answer", "error", "number", "reply", "text")
 
-    def __init__(self, number: int, stamp: Stamp) -> None:
+    def __init__(self, number: int, stamp: Stamp, answered: Stamp) -> None:
         self.number = number
         self.text = ""
         self.error = ""
         """Why its reply ends with an error; empty when it does not."""
         self._stamp = stamp
+        self._answered = answered
         self.reply = Growing(stamp)
-        self.answer = Growing(stamp)
+        self.answer = Growing(answered)
 
     @property
     def first_line(self) -> str:
@@ -46,7 +47,7 @@ class Exchange:
         """Give an exchange that was held new streams: the old ones told their readers that it was."""
         self.error = ""
         self.reply = Growing(self._stamp)
-        self.answer = Growing(self._stamp)
+        self.answer = Growing(self._answered)
 
 
 class Draft:

@@ -14,6 +14,7 @@ from ollie_fuse.agent.backends import Backends
 from ollie_fuse.agent.events import Events
 from ollie_fuse.agent.settings import Settings
 from ollie_fuse.agent.spec import check_name
+from ollie_fuse.agent.stage import Stage
 from ollie_fuse.agent.topic import Topic
 from ollie_fuse.agent.usage import Totals
 from ollie_fuse.errors import Exists, Invalid, NotFound
@@ -91,6 +92,7 @@ class Session:
     places: Places
     backends: Backends
     events: Events
+    stage: Stage
     start: Callable[[Agent], None]
     title: str = ""
     env: dict[str, str] = field(default_factory=dict)
@@ -113,6 +115,11 @@ class Session:
         self.rows_changed = Stamp(self.sessions_changed)
         self.usage_changed = Stamp(self.rows_changed)
         self.members_changed = Stamp(self.usage_changed)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where it is, for ``Stage``."""
+        return ("session", self.name)
 
     @property
     def quoted_cwd(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ollie_fuse.agent.session import parse_env, render_env
+from ollie_fuse.agent.spec import check_name
 from ollie_fuse.agent.verbs import Verb, run_lines, table_of
 
 if TYPE_CHECKING:
@@ -38,14 +39,18 @@ async def _env(subject: Subject, arguments: Sequence[str]) -> str:
 
 
 async def _kill(subject: Subject, _: Sequence[str]) -> str:
-    subject.sessions.check_member(subject.session)
-    subject.sessions.kill(subject.session.name)
+    sessions, session = subject.sessions, subject.session
+    sessions.check_member(session)
+    await sessions.stage.remove(session.place, lambda: sessions.kill(session.name))
     return ""
 
 
 async def _rename(subject: Subject, arguments: Sequence[str]) -> str:
-    subject.sessions.check_member(subject.session)
-    subject.sessions.rename(subject.session.name, arguments[0])
+    sessions, session = subject.sessions, subject.session
+    sessions.check_member(session)
+    old, new = session.name, check_name(arguments[0])
+    if old != new:
+        await sessions.stage.move(session.place, new, lambda: sessions.rename(old, new))
     return ""
 
 

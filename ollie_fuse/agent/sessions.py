@@ -13,6 +13,7 @@ from ollie_fuse.agent.exchange import Exchange
 from ollie_fuse.agent.session import Places, Session, parse_env
 from ollie_fuse.agent.settings import Settings
 from ollie_fuse.agent.spec import Key, check_name, parse_spec
+from ollie_fuse.agent.stage import Stage
 from ollie_fuse.errors import Exists, Invalid, NotFound
 from ollie_fuse.stamp import Stamp
 
@@ -54,8 +55,9 @@ _KEY_VALUE = re.compile(r"[a-z]+=")
 class Sessions:
     """All live sessions. Their actors run in *nursery*, whose owner calls ``close`` before it ends."""
 
-    def __init__(self, nursery: trio.Nursery, backends: Backends, events: Events, places: Places) -> None:
+    def __init__(self, nursery: trio.Nursery, backends: Backends, events: Events, places: Places, stage: Stage) -> None:
         self._nursery = nursery
+        self.stage = stage
         self.backends = backends
         self.events = events
         self.places = places
@@ -71,16 +73,21 @@ class Sessions:
         Waits for the disk that holds its working directory. Raises Invalid, NotFound (the directory) or Exists.
         """
         given = parse_spec(spec, SESSION_KEYS)
-        return await self._create(given.get("name", [unused_name()])[0], given, cwd)
+        name = check_name(given.get("name", [unused_name()])[0])
+        if name in self.by_name:
+            return self._reused(name, given)
+        session, settings = await self._prepared(name, given, cwd)
+        if name in self.by_name:  # it came while the disk was asked
+            return self._reused(name, given)
+        await self.stage.make(session.place, lambda: self._add(session, settings))
+        return name
 
     async def create_named(self, name: str, cwd: str | None) -> None:
         """Create a session with every default but its name, as ``mkdir`` does; raises as ``create``."""
-        await self._create(name, {}, cwd)
+        self._add(*await self._prepared(check_name(name), {}, cwd))
 
-    async def _create(self, name: str, given: Given, cwd: str | None) -> str:
-        check_name(name)
-        if name in self.by_name:
-            return self._reused(name, given)
+    async def _prepared(self, name: str, given: Given, cwd: str | None) -> tuple[Session, Settings]:
+        """Make a session that is in no table yet, and the settings of its first agent."""
         settings = self._settings_of(given)
         env = parse_env(given.get("env", []))
         place = await self.places.check_cwd(given.get("cwd", [cwd or self.places.home])[0], cwd)
@@ -90,16 +97,17 @@ class Sessions:
             places=self.places,
             backends=self.backends,
             events=self.events,
+            stage=self.stage,
             start=self._start,
+            sessions_changed=self.changed,
         )
         await session.set_title(given.get("title", [""])[0])
         session.env = env
-        if name in self.by_name:  # it came while the disk was asked
-            return self._reused(name, given)
-        self._add(session, settings)
-        return name
+        return session, settings
 
     def _add(self, session: Session, settings: Settings) -> None:
+        if session.name in self.by_name:
+            raise Exists(f"there is a session {session.name} already")
         self.by_name[session.name] = session
         self.members_changed.touch()
         self.events.add("session_created", session=session.name, cwd=session.cwd)
@@ -110,13 +118,16 @@ class Sessions:
             raise Exists(f"there is a session {name} already; reuse=1 takes it as it is")
         return name
 
-    def create_agent(self, session: Session, spec: str) -> str:
-        """Create an agent from *spec*; return its name. Raises Invalid or Exists."""
+    async def create_agent(self, session: Session, spec: str) -> str:
+        """Create an agent from *spec*; return its name. Raises Invalid, Exists or NotFound."""
         given = parse_spec(spec, AGENT_KEYS)
         name = check_name(given.get("name", [unused_name()])[0])
         if name in session.agents and given.get("reuse") == [REUSE]:
             return name
-        return session.create_agent(name, self._settings_of(given)).name
+        settings = self._settings_of(given)
+        place = (*session.place, "agent", name)
+        await self.stage.make(place, lambda: session.create_agent(name, settings))
+        return name
 
     def create_named_agent(self, session: Session, name: str) -> None:
         """Create an agent with every default but its name, as ``mkdir`` does; raises Invalid or Exists."""
@@ -170,6 +181,7 @@ class Sessions:
             places=self.places,
             backends=self.backends,
             events=Events(),  # its own: a one-shot answer is no event of the tree
+            stage=self.stage,
             start=self._start,
         )
         return Generation(session.create_agent("main", settings), text)
@@ -185,7 +197,7 @@ class Generation:
 
     def __init__(self, agent: Agent, text: str) -> None:
         self._agent = agent
-        self.exchange = Exchange(1, Stamp())
+        self.exchange = Exchange(1, Stamp(), Stamp())
         self.exchange.text = text
         agent.submit(self.exchange)
 

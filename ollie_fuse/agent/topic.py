@@ -8,6 +8,7 @@ class Topic(enum.Enum):
 
     STATE = "state"
     REPLY = "reply"
+    ANSWER = "answer"
     CHAT = "chat"
     QUEUE = "queue"
     USAGE = "usage"

@@ -10,8 +10,8 @@ from ollie_fuse.nodes.conversation import (
 )
 from ollie_fuse.nodes.dirs import FixedDirectory, LiveDirectory
 from ollie_fuse.nodes.mirror import MirrorDirectory
-from ollie_fuse.nodes.node import Attributes, Caller, Directory, File, Handle, Node, Opening, Wait
-from ollie_fuse.nodes.stream import UNFINISHED_BYTES, FixedSource, GrowingFile, Source, StreamFile, read_source
+from ollie_fuse.nodes.node import Attributes, Caller, Directory, File, Handle, Node, Opening, Source, Wait
+from ollie_fuse.nodes.stream import UNFINISHED_BYTES, FixedSource, GrowingFile, StreamFile, read_source
 from ollie_fuse.nodes.text import TextFile, ValueFile
 
 __all__ = [

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from ollie_fuse.errors import Invalid, OllieError, TooLarge, sentence_of
-from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
-from ollie_fuse.nodes.stream import UNFINISHED_BYTES, FixedSource, Source, read_source
+from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Source, Wait
+from ollie_fuse.nodes.stream import UNFINISHED_BYTES, FixedSource, read_source
 from ollie_fuse.nodes.text import COMPLETE_BELOW_BYTES, encode_text
 from ollie_fuse.stamp import Stamp
 
@@ -33,38 +33,37 @@ class Talk(Protocol):
 
 
 class ConversationFile(File):
-    """*open_talk* makes the talk of a new open file.
+    """*open_talk* makes the talk of a new open file; *size* is that of what one gives before any write.
 
-    *size* is that of what an open file gives before any write; None where that is a stream too, whose reader waits.
-    Where
-    *may_answer_later*, an answer is a stream, and the file tells no true size while one is open.
+    Where *may_answer_later*, an answer is a stream, and the file tells no true size while one is open. Where *look* is
+    given, even what is read before any write is a stream that may never come, and *look* is what is there now.
     """
 
-    __slots__ = ("_asked", "_may_answer_later", "_open_talk", "_size", "_watchers")
+    __slots__ = ("_asked", "_look", "_may_answer_later", "_open_talk", "_size", "_watchers")
 
     def __init__(
         self,
         open_talk: Callable[[Caller], Talk],
-        size: Callable[[], int] | None,
+        size: Callable[[], int],
         stamp: Stamp,
         *,
         may_answer_later: bool = True,
+        look: Callable[[], bytes] | None = None,
     ) -> None:
         super().__init__(stamp)
         self._open_talk = open_talk
         self._size = size
         self._may_answer_later = may_answer_later
+        self._look = look
         self._asked = 0
         self._watchers: list[Callable[[], None]] = []
 
     @property
-    def is_sized(self) -> bool:
-        """Whether the size is true as long as nothing was asked."""
-        return self._size is not None
+    def may_wait_for_ever(self) -> bool:
+        return self._look is not None
 
     async def attributes(self) -> Attributes:
-        size = UNFINISHED_BYTES if self._asked or self._size is None else self._size()
-        return Attributes(0o600, size, self.mtime_ns)
+        return Attributes(0o600, UNFINISHED_BYTES if self._asked else self._size(), self.mtime_ns)
 
     def watch(self, watcher: Callable[[], None]) -> None:
         super().watch(watcher)
@@ -85,9 +84,23 @@ class ConversationFile(File):
         may_answer_later = opening.read and self._may_answer_later
         return _ConversationHandle(self, self._open_talk(caller), may_answer_later=may_answer_later)
 
+    async def open_to_look(self) -> Handle:
+        assert self._look is not None
+        return _LookHandle(self._look())
+
+
+class _LookHandle(Handle):
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        return self._data[offset : offset + size]
+
 
 class _ConversationHandle(Handle):
-    __slots__ = ("_base", "_file", "_is_asked", "_may_answer_later", "_reread_to", "_source", "_talk")
+    __slots__ = ("_base", "_file", "_is_asked", "_may_answer_later", "_position", "_reread_to", "_source", "_talk")
 
     def __init__(self, file: ConversationFile, talk: Talk, *, may_answer_later: bool) -> None:
         self._file = file
@@ -95,6 +108,8 @@ class _ConversationHandle(Handle):
         self._may_answer_later = may_answer_later
         self._is_asked = False
         self._source: Source | None = None
+        self._position = 0
+        """Where in the answer the last read ended."""
         self._base = 0
         """The file's offset at which the answer begins."""
         self._reread_to: int | None = None
@@ -102,7 +117,7 @@ class _ConversationHandle(Handle):
 
     @property
     def is_sized(self) -> bool:
-        return self._file.is_sized and not (self._is_asked and self._may_answer_later)
+        return not self._file.may_wait_for_ever and not (self._is_asked and self._may_answer_later)
 
     async def write(self, offset: int, data: bytes) -> None:
         self._source = None
@@ -112,13 +127,23 @@ class _ConversationHandle(Handle):
                 self._file.count_asked(1)
         await self._talk.write(data)
 
-    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+    async def awaited(self) -> tuple[Source, int] | None:
         if self._source is None:
+            self._source = await self._answered()
+            self._position = 0
+            self._base = -1  # the next read says where it begins
+        return self._source, self._position
+
+    async def read(self, offset: int, size: int, wait: Wait) -> bytes:
+        if self._source is None or self._base < 0:
             self._base = offset if self._is_asked else 0
             self._reread_to = None
+        if self._source is None:
             self._source = await self._answered()
         is_reread = offset < self._base or offset == self._reread_to
-        data = await read_source(self._source, offset if is_reread else offset - self._base, size, wait)
+        start = offset if is_reread else offset - self._base
+        data = await read_source(self._source, start, size, wait)
+        self._position = start + len(data)
         self._reread_to = offset + len(data) if is_reread else None
         return data
 

@@ -52,6 +52,28 @@ class Opening:
     append: bool = False
 
 
+class Source(Protocol):
+    """Bytes that arrive over time; whoever produces them owns it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ended well: its size is then known, and it has no error to give."""
+
+    def __len__(self) -> int: ...
+
+    def peek(self, offset: int, size: int) -> bytes:
+        """Return what is there from *offset*, up to *size* bytes; empty when there is nothing (yet)."""
+
+    def read_nowait(self, offset: int, size: int) -> bytes | None:
+        """Return up to *size* bytes from *offset*; None when more may come, empty at the end.
+
+        Raises the error that the source ended with once everything before it was read.
+        """
+
+    async def wait(self) -> None:
+        """Wait until something may have changed."""
+
+
 class Node(ABC):
     """A file or a directory; ``inode`` identifies it for as long as the object lives."""
 
@@ -110,6 +132,13 @@ class Handle(ABC):
         """Whether what this open file gives is as long as ``attributes`` tells, so that a cache may rely on it."""
         return True
 
+    async def awaited(self) -> tuple[Source, int] | None:
+        """Tell what the next read would wait for, and from where it would read; None when it would not wait at all.
+
+        A prompt that was written is taken by this as it is by a read: who polls for its reply wants it to be asked.
+        """
+        return None
+
     @abstractmethod
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:
         """Return up to *size* bytes from *offset*, empty at the end of the file.
@@ -138,6 +167,15 @@ class File(Node):
     """A node that can be opened."""
 
     __slots__ = ()
+
+    @property
+    def may_wait_for_ever(self) -> bool:
+        """Whether a reader may wait for something that never happens; who only looks around is then spared."""
+        return False
+
+    async def open_to_look(self) -> Handle:
+        """Open for one who only looks around: gives what is there now, and ends. Only where ``may_wait_for_ever``."""
+        raise NotImplementedError
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         """Open; never waits for anything but a disk and has no other effect. *caller* is valid during the call only.

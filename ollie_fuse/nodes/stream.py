@@ -6,34 +6,11 @@ before the error.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
-from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Wait
+from ollie_fuse.nodes.node import Attributes, Caller, File, Handle, Opening, Source, Wait
 from ollie_fuse.stamp import Stamp
 
 UNFINISHED_BYTES = 20480
-
-
-class Source(Protocol):
-    """Bytes that arrive over time; whoever produces them owns it."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it ended well: its size is then known, and it has no error to give."""
-
-    def __len__(self) -> int: ...
-
-    def peek(self, offset: int, size: int) -> bytes:
-        """Return what is there from *offset*, up to *size* bytes; empty when there is nothing (yet)."""
-
-    def read_nowait(self, offset: int, size: int) -> bytes | None:
-        """Return up to *size* bytes from *offset*; None when more may come, empty at the end.
-
-        Raises the error that the source ended with once everything before it was read.
-        """
-
-    async def wait(self) -> None:
-        """Wait until something may have changed."""
 
 
 class FixedSource:
@@ -112,15 +89,21 @@ class StreamFile(File):
 
 
 class _StreamHandle(Handle):
-    __slots__ = ("_is_sized", "_source")
+    __slots__ = ("_is_sized", "_position", "_source")
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._is_sized = source.is_whole
+        self._position = 0
 
     @property
     def is_sized(self) -> bool:
         return self._is_sized
 
+    async def awaited(self) -> tuple[Source, int] | None:
+        return self._source, self._position
+
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:
-        return await read_source(self._source, offset, size, wait)
+        data = await read_source(self._source, offset, size, wait)
+        self._position = offset + len(data)
+        return data

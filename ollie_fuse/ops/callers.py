@@ -10,7 +10,7 @@ _LISTED_S = 10.0
 
 
 class Listings:
-    """Which process listed which directory of late."""
+    """Which process listed which directory of late, and which of its files it has looked into since."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[int, int], float] = {}
@@ -20,6 +20,15 @@ class Listings:
         if len(self._until) > 1024:
             self._until = {key: until for key, until in self._until.items() if until > now}
         self._until[process_of(pid), directory.inode] = now + _LISTED_S
+
+    def is_first_look(self, pid: int, directory: Directory, inode: int) -> bool:
+        """Whether a process that listed *directory* opens the file *inode* in it for the first time since."""
+        process = process_of(pid)
+        if self._until.get((process, directory.inode), 0.0) <= time.monotonic():
+            return False
+        is_first = self._until.get((process, inode), 0.0) <= time.monotonic()
+        self._until[process, inode] = time.monotonic() + _LISTED_S
+        return is_first
 
     def has(self, pid: int, directory: Directory) -> bool:
         return self._until.get((process_of(pid), directory.inode), 0.0) > time.monotonic()

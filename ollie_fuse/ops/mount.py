@@ -1,5 +1,6 @@
 """A mounted tree: from ``mount`` to ``unmount``, whatever its clients are doing."""
 
+import functools
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,9 @@ import trio
 
 from ollie_fuse.errors import OllieError
 from ollie_fuse.nodes import Directory
+from ollie_fuse.ops.interrupts import request_timeout_s, run_interrupt_watch
 from ollie_fuse.ops.operations import TreeOperations
+from ollie_fuse.ops.own_mount import OwnMount
 from ollie_fuse.ops.waits import Waits
 
 FSNAME = "ollie"
@@ -49,17 +52,21 @@ class Mount:
 
 
 @asynccontextmanager
-async def open_mount(root: Directory, mountpoint: Path) -> AsyncIterator[Mount]:
+async def open_mount(root: Directory, mountpoint: Path, own_mount: OwnMount) -> AsyncIterator[Mount]:
     """Mount *root* and serve it; on leaving, blocked readers get their last answer and the mount goes away.
 
     Raises MountFailed. The process must touch no path below *mountpoint*.
     """
-    operations = TreeOperations(root)
+    operations = TreeOperations(root, own_mount)
     _init(operations, mountpoint)
     mount = Mount(operations.waits)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(mount.run)
+            watch = functools.partial(run_interrupt_watch, timeout_s=request_timeout_s())
+            nursery.start_soon(watch, operations.waits, mountpoint)
+            nursery.start_soon(operations.polls.run)
+            nursery.start_soon(own_mount.run_touches, operations.inodes.names_of)
             try:
                 yield mount
             finally:

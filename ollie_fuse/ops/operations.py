@@ -6,11 +6,14 @@ handler goes through one guard; ``main()`` counts blocked handlers against ``max
 process.
 """
 
+import contextlib
 import errno
 import functools
 import logging
 import os
+import select
 import stat
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -19,22 +22,29 @@ import pyfuse3
 from ollie_fuse.errors import NotPermitted, errno_of, is_unexpected
 from ollie_fuse.nodes import Directory, File, Handle, Node, Opening, Wait
 from ollie_fuse.ops.callers import Listings, ProcessCaller
+from ollie_fuse.ops.inodes import CACHE_S, Inodes
+from ollie_fuse.ops.own_mount import OwnMount
 from ollie_fuse.ops.page_cache import PageCacheRefusal
+from ollie_fuse.ops.polls import Polls, is_ready
 from ollie_fuse.ops.waits import OpenFile, Waits
 
 log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 512
+_SLOW_S = 0.05
+"""A handler that takes longer keeps others in state D, where the kernel holds an inode's lock for it."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Let nothing but FUSEError leave *handler*; what is unexpected is logged with its traceback."""
+    """Let nothing but FUSEError leave *handler*; what is unexpected is logged with its traceback, what is slow too."""
+    may_wait = handler.__name__ == "read"
 
     @functools.wraps(handler)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        began = time.monotonic()
         try:
             return await handler(*args, **kwargs)
         except pyfuse3.FUSEError:
@@ -43,6 +53,10 @@ def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutin
             if is_unexpected(exc):
                 log.exception("%s failed", handler.__name__)
             raise pyfuse3.FUSEError(errno_of(exc)) from None
+        finally:
+            took_s = time.monotonic() - began
+            if took_s > _SLOW_S and not may_wait:
+                log.warning("%s took %.0f ms; the kernel holds locks meanwhile", handler.__name__, took_s * 1e3)
 
     return guarded
 
@@ -53,61 +67,53 @@ class _OpenFile(NamedTuple):
     handle: Handle
     wait: Wait
     refusal: PageCacheRefusal
+    is_outdated: bool
+    """Whether the kernel may have gone by another size than the file's when it was opened."""
 
 
 class _Listing:
     """An open directory: its entries, as they were at the first read from the start."""
 
-    __slots__ = ("directory", "entries")
+    __slots__ = ("directory", "entries", "inode")
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, inode: int) -> None:
         self.directory = directory
+        self.inode = inode
         self.entries: Sequence[tuple[str, Node]] = ()
 
 
 class TreeOperations(pyfuse3.Operations):
     """One served tree: the table of inodes the kernel knows, and that of open files."""
 
-    def __init__(self, root: Directory) -> None:
+    def __init__(self, root: Directory, own_mount: OwnMount) -> None:
         super().__init__()
         self.waits = Waits()
-        self._nodes: dict[int, Node] = {pyfuse3.ROOT_INODE: root}
-        self._lookups: dict[int, int] = {}
+        self.polls = Polls()
+        self.inodes = Inodes(root, _invalidate, self._note_change)
+        self._own_mount = own_mount
         self._handles: dict[int, _OpenFile] = {}
         self._listings: dict[int, _Listing] = {}
         self._listed = Listings()
         self._last_fh = 0
         self._owner = (os.getuid(), os.getgid())
-        self._root = root
 
     # Tables
 
-    def _inode_of(self, node: Node) -> int:
-        return pyfuse3.ROOT_INODE if node is self._root else node.inode
-
-    def _node(self, inode: int) -> Node:
-        try:
-            return self._nodes[inode]
-        except KeyError:
-            raise pyfuse3.FUSEError(errno.ESTALE) from None
-
     def _directory(self, inode: int) -> Directory:
-        node = self._node(inode)
+        node = self.inodes.node(inode)
         if not isinstance(node, Directory):
             raise pyfuse3.FUSEError(errno.ENOTDIR)
         return node
 
     def _file(self, inode: int) -> File:
-        node = self._node(inode)
+        node = self.inodes.node(inode)
         if not isinstance(node, File):
             raise pyfuse3.FUSEError(errno.EISDIR)
         return node
 
-    def _remember(self, node: Node) -> None:
-        """Count one more reference that the kernel holds, to be given back by ``forget``."""
-        inode = self._inode_of(node)
-        self._nodes[inode] = node
-        self._lookups[inode] = self._lookups.get(inode, 0) + 1
+    def _note_change(self, inode: int) -> None:
+        if isinstance(self.inodes.node(inode), File):
+            self._own_mount.mark(inode)
 
     def _new_fh(self) -> int:
         self._last_fh += 1
@@ -119,10 +125,11 @@ class TreeOperations(pyfuse3.Operations):
     # Names and attributes
 
     async def _entry(self, node: Node) -> pyfuse3.EntryAttributes:
+        """Make the attributes of *node*; whether the kernel may keep them is ``_told``'s to say."""
         told = await node.attributes()
         entry = pyfuse3.EntryAttributes()
         is_directory = isinstance(node, Directory)
-        entry.st_ino = self._inode_of(node)
+        entry.st_ino = self.inodes.inode_of(node)
         entry.st_mode = told.mode | (stat.S_IFDIR if is_directory else stat.S_IFREG)
         entry.st_nlink = 1
         entry.st_uid, entry.st_gid = self._owner
@@ -131,32 +138,39 @@ class TreeOperations(pyfuse3.Operations):
         entry.st_blocks = -(-told.size // _BLOCK_BYTES)
         entry.st_blksize = 4096
         entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = told.mtime_ns
-        entry.attr_timeout = 0
-        entry.entry_timeout = 0
+        entry.attr_timeout = entry.entry_timeout = 0
         return entry
 
-    async def _looked_up(self, node: Node) -> pyfuse3.EntryAttributes:
-        entry = await self._entry(node)
-        self._remember(node)
+    def _told(self, entry: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
+        """Note that *entry* is told now, in the same step, and let the kernel keep what it may."""
+        entry.attr_timeout = self.inodes.tell(entry.st_ino, entry.st_size)
         return entry
+
+    def _named(
+        self, entry: pyfuse3.EntryAttributes, node: Node, parent: Directory, parent_inode: int, name: str
+    ) -> pyfuse3.EntryAttributes:
+        """Make *entry* the answer to a look-up, which the kernel will give back by ``forget``."""
+        self.inodes.remember(node, parent_inode, name)
+        entry.entry_timeout = CACHE_S if parent.are_names_cached else 0
+        return self._told(entry)
+
+    async def _looked_up(self, node: Node, parent_inode: int, name: str) -> pyfuse3.EntryAttributes:
+        entry = await self._entry(node)
+        return self._named(entry, node, self._directory(parent_inode), parent_inode, name)
 
     @_guard
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        return await self._looked_up(await self._directory(parent_inode).lookup(os.fsdecode(name)))
+        text = os.fsdecode(name)
+        node = await self._directory(parent_inode).lookup(text)
+        return await self._looked_up(node, parent_inode, text)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:  # must not raise
         for inode, count in inode_list:
-            left = self._lookups.get(inode, 0) - count
-            if left > 0:
-                self._lookups[inode] = left
-            else:
-                self._lookups.pop(inode, None)
-                if inode != pyfuse3.ROOT_INODE:
-                    self._nodes.pop(inode, None)
+            self.inodes.forget(inode, count)
 
     @_guard
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        return await self._entry(self._node(inode))
+        return self._told(await self._entry(self.inodes.node(inode)))
 
     @_guard
     async def setattr(
@@ -167,7 +181,9 @@ class TreeOperations(pyfuse3.Operations):
         fh: int | None,
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
-        node = self._node(inode)
+        node = self.inodes.node(inode)
+        if self._own_mount.is_own(ctx.pid):
+            return self._told(await self._entry(node))
         if (fields.update_uid and attr.st_uid != self._owner[0]) or (
             fields.update_gid and attr.st_gid != self._owner[1]
         ):
@@ -181,7 +197,7 @@ class TreeOperations(pyfuse3.Operations):
                 attr.st_atime_ns if fields.update_atime else None,
                 attr.st_mtime_ns if fields.update_mtime else None,
             )
-        return await self._entry(node)
+        return self._told(await self._entry(node))
 
     async def _set_size(self, node: Node, size: int, fh: int | None) -> None:
         opened = None if fh is None else self._handles.get(fh)
@@ -195,8 +211,12 @@ class TreeOperations(pyfuse3.Operations):
     async def mkdir(
         self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        parent = self._directory(parent_inode)
-        return await self._looked_up(await parent.mkdir(os.fsdecode(name), mode & 0o777, self._caller(ctx)))
+        parent, text = self._directory(parent_inode), os.fsdecode(name)
+        if self._own_mount.is_own(ctx.pid):
+            self._own_mount.arrived()
+            return await self._looked_up(await parent.lookup(text), parent_inode, text)
+        made = await parent.mkdir(text, mode & 0o777, self._caller(ctx))
+        return await self._looked_up(made, parent_inode, text)
 
     @_guard
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
@@ -204,7 +224,10 @@ class TreeOperations(pyfuse3.Operations):
 
     @_guard
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._directory(parent_inode).rmdir(os.fsdecode(name), self._caller(ctx))
+        if self._own_mount.is_own(ctx.pid):
+            self._own_mount.arrived()
+        else:
+            await self._directory(parent_inode).rmdir(os.fsdecode(name), self._caller(ctx))
 
     @_guard
     async def rename(
@@ -218,12 +241,14 @@ class TreeOperations(pyfuse3.Operations):
     ) -> None:
         if flags & ~pyfuse3.RENAME_NOREPLACE:
             raise pyfuse3.FUSEError(errno.EINVAL)
-        await self._directory(parent_inode_old).rename(
-            os.fsdecode(name_old),
-            self._directory(parent_inode_new),
-            os.fsdecode(name_new),
-            may_replace=not flags & pyfuse3.RENAME_NOREPLACE,
-        )
+        target, new = self._directory(parent_inode_new), os.fsdecode(name_new)
+        if self._own_mount.is_own(ctx.pid):
+            self._own_mount.arrived()
+        else:
+            may_replace = not flags & pyfuse3.RENAME_NOREPLACE
+            source = self._directory(parent_inode_old)
+            await source.rename(os.fsdecode(name_old), target, new, may_replace=may_replace)
+        self.inodes.rename(await target.lookup(new), parent_inode_new, new)
 
     @_guard
     async def mknod(self, *args: object) -> pyfuse3.EntryAttributes:
@@ -245,7 +270,7 @@ class TreeOperations(pyfuse3.Operations):
         if directory.is_listing_tracked:
             self._listed.add(ctx.pid, directory)
         fh = self._new_fh()
-        self._listings[fh] = _Listing(directory)
+        self._listings[fh] = _Listing(directory, inode)
         return fh
 
     @_guard
@@ -257,9 +282,10 @@ class TreeOperations(pyfuse3.Operations):
             entry = await self._entry_or_none(node)
             if entry is None:
                 continue
+            self._named(entry, node, listing.directory, listing.inode, name)
             if not pyfuse3.readdir_reply(token, os.fsencode(name), entry, number):
+                self.inodes.forget(entry.st_ino, 1)  # it did not fit: the kernel never saw it
                 return
-            self._remember(node)
 
     async def _entry_or_none(self, node: Node) -> pyfuse3.EntryAttributes | None:
         """Return the entry, None for a child that went since it was listed, or that cannot tell: the others can."""
@@ -281,12 +307,25 @@ class TreeOperations(pyfuse3.Operations):
         file = self._file(inode)
         opening = _opening_of(flags)
         await file.check_mode(opening)
-        return self._opened(await file.open(opening, self._caller(ctx)), inode, flags, ctx)
+        if file.may_wait_for_ever and not opening.write and self._is_looking(inode, ctx):
+            handle = await file.open_to_look()
+        else:
+            handle = await file.open(opening, self._caller(ctx))
+        is_outdated = self.inodes.is_outdated(inode, (await file.attributes()).size)
+        return self._opened(handle, inode, flags, ctx, is_outdated=is_outdated)
 
-    def _opened(self, handle: Handle, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+    def _is_looking(self, inode: int, ctx: pyfuse3.RequestContext) -> bool:
+        """Whether the opener looks around, as grep -r, tar and backups do: it listed the directory just before."""
+        parent = self.inodes.node(self.inodes.parent_of(inode))
+        return isinstance(parent, Directory) and self._listed.is_first_look(ctx.pid, parent, inode)
+
+    def _opened(
+        self, handle: Handle, inode: int, flags: int, ctx: pyfuse3.RequestContext, *, is_outdated: bool = False
+    ) -> pyfuse3.FileInfo:
         fh = self._new_fh()
         told = OpenFile(fh=fh, inode=inode, opener=ctx.pid, is_nonblocking=bool(flags & os.O_NONBLOCK))
-        self._handles[fh] = _OpenFile(handle, functools.partial(self.waits.wait, told), PageCacheRefusal(ctx.pid))
+        wait = functools.partial(self.waits.wait, told)
+        self._handles[fh] = _OpenFile(handle, wait, PageCacheRefusal(ctx.pid), is_outdated)
         return pyfuse3.FileInfo(fh=fh, direct_io=True, keep_cache=False)
 
     @_guard
@@ -295,15 +334,27 @@ class TreeOperations(pyfuse3.Operations):
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
         parent = self._directory(parent_inode)
         file, handle = await parent.create(os.fsdecode(name), mode & 0o777, _opening_of(flags))
-        entry = await self._looked_up(file)
+        entry = await self._looked_up(file, parent_inode, os.fsdecode(name))
         return self._opened(handle, entry.st_ino, flags, ctx), entry
 
     @_guard
     async def read(self, fh: int, off: int, size: int) -> bytes:
         opened = self._handles[fh]
-        if not opened.handle.is_sized:
-            opened.refusal.check(off, size)
+        is_sized = opened.handle.is_sized
+        if opened.is_outdated or not is_sized:
+            opened.refusal.check(off, size, may_guess=not is_sized)
         return await opened.handle.read(off, size, opened.wait)
+
+    @_guard
+    async def poll(
+        self, inode: int, fh: int, poll_handle: pyfuse3.PollHandle | None, ctx: pyfuse3.RequestContext
+    ) -> int:
+        awaited = await self._handles[fh].handle.awaited()
+        if awaited is None or is_ready(*awaited):
+            return select.POLLIN | select.POLLOUT
+        if poll_handle is not None:
+            self.polls.add(fh, poll_handle.notify, *awaited)
+        return select.POLLOUT
 
     @_guard
     async def write(self, fh: int, off: int, buf: bytes) -> int:
@@ -320,6 +371,7 @@ class TreeOperations(pyfuse3.Operations):
 
     @_guard
     async def release(self, fh: int) -> None:
+        self.polls.remove(fh)
         await self._handles.pop(fh).handle.release()
 
     @_guard
@@ -330,7 +382,7 @@ class TreeOperations(pyfuse3.Operations):
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         told = pyfuse3.StatvfsData()
         told.f_bsize = told.f_frsize = 4096
-        told.f_files = len(self._nodes)
+        told.f_files = len(self.inodes)
         told.f_namemax = 255
         return told
 
@@ -339,6 +391,12 @@ class TreeOperations(pyfuse3.Operations):
         for opened in self._handles.values():
             await opened.handle.release()
         self._handles.clear()
+
+
+def _invalidate(inode: int) -> None:
+    """Take an inode's attributes out of the kernel's cache; it may have forgotten the inode by itself."""
+    with contextlib.suppress(FileNotFoundError):
+        pyfuse3.invalidate_inode(inode, attr_only=True)
 
 
 def _opening_of(flags: int) -> Opening:

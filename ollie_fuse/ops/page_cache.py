@@ -29,20 +29,21 @@ class PageCacheRefused(OllieError):
 class PageCacheRefusal:
     """Recognises, on one open file, the reads by which the page cache would fill itself."""
 
-    __slots__ = ("_opener", "_was_refused")
+    __slots__ = ("_is_direct", "_opener", "_was_refused")
 
     def __init__(self, opener: int) -> None:
         self._opener = opener
         self._was_refused = False
+        self._is_direct = False
 
-    def check(self, offset: int, size: int) -> None:
-        """Raise PageCacheRefused for such a read."""
-        if offset % _PAGE_BYTES or size % _PAGE_BYTES:
+    def check(self, offset: int, size: int, *, may_guess: bool) -> None:
+        """Raise PageCacheRefused for such a read; *may_guess* from the request alone where nothing else tells."""
+        if self._is_direct or offset % _PAGE_BYTES or size % _PAGE_BYTES:
             return
         number = _syscall_of(self._opener)
-        is_fill = number in _COPIES.get(platform.machine(), ()) or (
-            number not in _READS.get(platform.machine(), ()) and self._looks_like_fill(offset, size)
-        )
+        self._is_direct = number in _READS.get(platform.machine(), ())
+        is_copy = number in _COPIES.get(platform.machine(), ())
+        is_fill = is_copy or (may_guess and not self._is_direct and self._looks_like_fill(offset, size))
         self._was_refused = is_fill and size == UNFINISHED_BYTES
         if is_fill:
             raise PageCacheRefused("an unfinished stream cannot be read through the page cache; use read(2)")

@@ -8,11 +8,12 @@ import trio
 
 from ollie_fuse.nodes import FixedDirectory
 from ollie_fuse.ops.mount import MountFailed, open_mount
+from ollie_fuse.ops.own_mount import OwnMount
 from ollie_fuse.stamp import Stamp
 
 
 async def _mount(place: Path) -> None:
-    async with open_mount(FixedDirectory(dict, Stamp()), place):
+    async with open_mount(FixedDirectory(dict, Stamp()), place, OwnMount(place)):
         pass
 
 

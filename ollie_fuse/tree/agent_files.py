@@ -27,7 +27,7 @@ from ollie_fuse.nodes import (
     command_file,
 )
 from ollie_fuse.tree.row import Row
-from ollie_fuse.tree.talks import PromptTalk, StatewaitTalk
+from ollie_fuse.tree.talks import PromptTalk, StatewaitTalk, state_line
 
 
 def _agent_text(render: Callable[[Agent], str], topic: Topic) -> Callable[[Agent], Node]:
@@ -43,7 +43,7 @@ def _agent_command(
 
 
 def _prompt(agent: Agent) -> Node:
-    return ConversationFile(lambda _: PromptTalk(agent), lambda: 0, agent.stamps[Topic.REPLY])
+    return ConversationFile(lambda _: PromptTalk(agent), lambda: 0, agent.created)
 
 
 _NO_REPLY = FixedSource(b"")
@@ -59,12 +59,18 @@ def _reply(agent: Agent) -> Node:
 def _answer(agent: Agent) -> Node:
     return StreamFile(
         lambda: agent.newest.answer if agent.newest else _NO_REPLY,
-        agent.stamps[Topic.REPLY],
+        agent.stamps[Topic.ANSWER],
     )
 
 
 def _statewait(agent: Agent) -> Node:
-    return ConversationFile(lambda _: StatewaitTalk(agent), None, agent.stamps[Topic.STATE])
+    return ConversationFile(
+        lambda _: StatewaitTalk(agent),
+        lambda: len(state_line(agent)),
+        agent.stamps[Topic.STATE],
+        may_answer_later=False,
+        look=lambda: state_line(agent),
+    )
 
 
 def _render_agent_usage(agent: Agent) -> str:

@@ -46,7 +46,7 @@ def _new_session(root: Root) -> Node:
 
         return create
 
-    return new_file(creator, render_template(SESSION_KEYS), root.sessions.members_changed)
+    return new_file(creator, render_template(SESSION_KEYS), root.started)
 
 
 SESSIONS_FILES: Sequence[Row[Root]] = (
@@ -152,7 +152,13 @@ def _root_ctl(root: Root) -> Node:
 
 
 def _events(root: Root) -> Node:
-    return ConversationFile(lambda _: EventsTalk(root.events), None, root.events.stamp)
+    return ConversationFile(
+        lambda _: EventsTalk(root.events),
+        lambda: root.events.kept_bytes,
+        root.events.stamp,
+        may_answer_later=False,
+        look=root.events.kept,
+    )
 
 
 _BLOCKING = ("statewait", "events", "reply", "answer")

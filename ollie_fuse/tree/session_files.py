@@ -42,9 +42,9 @@ def _render_agents(session: Session) -> str:
 
 def _new_agent(place: SessionPlace) -> Node:
     async def create(spec: str) -> str:
-        return f"{place.root.sessions.create_agent(place.session, spec)}\n"
+        return f"{await place.root.sessions.create_agent(place.session, spec)}\n"
 
-    return new_file(lambda _cwd: create, render_template(AGENT_KEYS), place.session.members_changed)
+    return new_file(lambda _cwd: create, render_template(AGENT_KEYS), place.session.created)
 
 
 AGENTS_FILES: Sequence[Row[SessionPlace]] = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from ollie_fuse.agent import Agent, Backends, Events, Exchange, Places, Session, Sessions
+from ollie_fuse.agent import Agent, Backends, BareStage, Events, Exchange, Places, Session, Sessions
 from ollie_fuse.config import BackendConfig, BackendsFile
 from ollie_fuse.providers import (
     Delta,
@@ -155,7 +155,7 @@ async def open_engine(
     file = BackendsFile(backends=configs or (UNPRICED,))
     async with trio.open_nursery() as nursery:
         backends = Backends(file, lambda _config: provider)
-        sessions = Sessions(nursery, backends, Events(), Places(home=home, mounts=mounts))
+        sessions = Sessions(nursery, backends, Events(), Places(home=home, mounts=mounts), BareStage())
         await sessions.create_named("s", None)
         session = sessions.by_name["s"]
         yield Engine(provider, sessions, session, session.agents["main"])

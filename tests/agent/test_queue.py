@@ -397,7 +397,7 @@ async def test_generate_refuses(engine: Engine, request_text: str) -> None:
 
 def test_exchange_ends_once() -> None:
     """The first end of an exchange stands, whatever comes after."""
-    exchange = Exchange(1, Stamp())
+    exchange = Exchange(1, Stamp(), Stamp())
     exchange.reply.append("text")
     exchange.finish("text")
     exchange.finish(error=Stopped("late"))

@@ -125,7 +125,7 @@ async def test_killed_session_takes_no_agents(engine: Engine) -> None:
     """In a session that was killed no agent can be made any more, by an open `new` or by mkdir."""
     engine.sessions.kill("s")
     with pytest.raises(NotFound):
-        engine.sessions.create_agent(engine.session, "name=late")
+        await engine.sessions.create_agent(engine.session, "name=late")
     with pytest.raises(NotFound):
         engine.sessions.create_named_agent(engine.session, "late")
     assert engine.session.agents == {}
@@ -133,16 +133,16 @@ async def test_killed_session_takes_no_agents(engine: Engine) -> None:
 
 async def test_agents_of_one_session(engine: Engine) -> None:
     """Agents are made by spec or by name, a taken name is refused or, with reuse=1, taken as it is."""
-    name = engine.sessions.create_agent(engine.session, "")
-    assert engine.sessions.create_agent(engine.session, f"name={name} reuse=1") == name
+    name = await engine.sessions.create_agent(engine.session, "")
+    assert await engine.sessions.create_agent(engine.session, f"name={name} reuse=1") == name
     for spec in (f"name={name}", "name=main reuse=0"):
         with pytest.raises(Exists):
-            engine.sessions.create_agent(engine.session, spec)
+            await engine.sessions.create_agent(engine.session, spec)
     with pytest.raises(Exists):
         engine.sessions.create_named_agent(engine.session, "main")
     for spec in ("name=a/b", "cwd=/", "backend=no"):
         with pytest.raises(Invalid):
-            engine.sessions.create_agent(engine.session, spec)
+            await engine.sessions.create_agent(engine.session, spec)
     assert list(engine.session.agents) == ["main", name]
 
 

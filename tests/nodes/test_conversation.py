@@ -291,13 +291,16 @@ async def read_in_background(read: Callable[[], Awaitable[bytes]], talk: StreamT
         talk.streams[1].append("two")
 
 
-async def test_waiting_file_refuses_the_page_cache_before_any_write() -> None:
-    """A file whose unwritten read waits too tells a stream's size from the start."""
+async def test_file_that_may_wait_for_ever_can_be_looked_at() -> None:
+    """Where even an unwritten read waits no cache may rely on the size, and who only looks gets what is there now."""
     talk = StreamTalk()
-    file = ConversationFile(lambda _caller: talk, None, stamp_at(42))
-    assert (await file.attributes()).size == UNFINISHED_BYTES
+    file = ConversationFile(lambda _caller: talk, lambda: 3, stamp_at(42), look=lambda: b"now")
+    assert ((await file.attributes()).size, file.may_wait_for_ever) == (3, True)
     async with opened(file, READ) as handle:
         assert not handle.is_sized
+    assert talk.calls == ["flush", "release"]
+    look = await file.open_to_look()
+    assert [await look.read(offset, 9, never_wait) for offset in (0, 1, 3)] == [b"now", b"ow", b""]
     assert talk.calls == ["flush", "release"]
 
 

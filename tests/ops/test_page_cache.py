@@ -12,7 +12,7 @@ UNKNOWN = 0
 
 def is_refused(refusal: PageCacheRefusal, offset: int, size: int) -> bool:
     try:
-        refusal.check(offset, size)
+        refusal.check(offset, size, may_guess=True)
     except PageCacheRefused:
         return True
     return False

@@ -1,0 +1,140 @@
+"""What the daemon does through its own mount, so that inotify watchers and the kernel's cache of names hear of it.
+
+inotify(7) events are raised only for what goes through the mount. So when the daemon changes a file it touches it,
+and when it makes, removes or renames a directory it does so by a system call on its own mount, in a thread. The
+request comes back to the door like anybody's, is known by its thread, and there does what the daemon wanted.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from ollie_fuse.errors import OllieError, TimedOut
+from ollie_fuse.ops.mount_thread import MountThread, touch
+
+_ACT_S = 0.2
+"""How long a directory waits to be made, removed or renamed through the mount; then it is done without an event."""
+_TOUCH_S = 1.0
+_FILE_REST_S = 1 / 20
+"""A file is touched at most so often..."""
+_REST_S = 1 / 200
+"""...and all files together."""
+
+Act = Callable[[], object]
+
+
+class _Once:
+    """An act that is done once, by whoever comes first."""
+
+    def __init__(self, act: Act) -> None:
+        self._act = act
+        self.is_done = False
+        self.refusal: OllieError | None = None
+
+    def do(self) -> None:
+        if self.is_done:
+            return
+        self.is_done = True
+        try:
+            self._act()
+        except OllieError as exc:
+            self.refusal = exc
+            raise
+
+
+class OwnMount:
+    """The daemon as a client of its own mount at *mountpoint*."""
+
+    def __init__(self, mountpoint: Path) -> None:
+        self._mountpoint = mountpoint
+        self._thread = MountThread()
+        self._turn = trio.Lock()
+        self._act: _Once | None = None
+        self._dirty: dict[int, None] = {}
+        """Inodes to touch, in the order in which they changed."""
+        self._wake = trio.lowlevel.ParkingLot()
+        self._is_mounted = False
+
+    def is_own(self, tid: int) -> bool:
+        """Whether a request comes from here."""
+        return tid == self._thread.tid
+
+    def arrived(self) -> None:
+        """Do what the request of ours that just arrived is about; raises what it refuses with."""
+        if self._act is not None:
+            self._act.do()
+
+    async def make(self, place: Sequence[str], act: Act) -> None:
+        """Do *act*, which makes the directory at *place*, by a mkdir that watchers see; raises what *act* raises."""
+        await self._do(act, os.mkdir, self._path(place))
+
+    async def remove(self, place: Sequence[str], act: Act) -> None:
+        """Do *act*, which removes the directory at *place*, by an rmdir."""
+        await self._do(act, os.rmdir, self._path(place))
+
+    async def move(self, place: Sequence[str], name: str, act: Act) -> None:
+        """Do *act*, which gives the directory at *place* another name, by a rename."""
+        await self._do(act, os.rename, self._path(place), self._path([*place[:-1], name]))
+
+    async def _do(self, act: Act, function: Callable[..., None], *paths: str) -> None:
+        once = _Once(act)
+        if self._is_mounted and not self._thread.is_hung:
+            async with self._turn:
+                self._act = once
+                try:
+                    await self._thread.call(function, *paths, limit_s=_ACT_S)
+                except (OSError, TimedOut):
+                    pass  # the kernel would not, or not in time: what is wanted is done all the same
+                finally:
+                    self._act = None
+        once.do()
+        if once.refusal is not None:
+            raise once.refusal
+
+    def _path(self, place: Sequence[str]) -> str:
+        return str(self._mountpoint.joinpath(*place))
+
+    def mark(self, inode: int) -> None:
+        """Touch *inode* soon: it has changed."""
+        if inode not in self._dirty:
+            self._dirty[inode] = None
+            self._wake.unpark_all()
+
+    async def run_touches(self, names_of: Callable[[int], list[str] | None]) -> None:
+        """Touch what was marked, within the budget, until cancelled; only meanwhile is the mount used."""
+        self._is_mounted = True
+        touched: dict[int, float] = {}
+        try:
+            while True:
+                while not self._dirty:
+                    await self._wake.park()
+                inode = await self._next_due(touched)
+                names = names_of(inode)
+                if names is not None:
+                    await self._touch(self._path(names))
+                    touched[inode] = trio.current_time()
+                await trio.sleep(_REST_S)
+        finally:
+            self._is_mounted = False
+
+    async def _next_due(self, touched: dict[int, float]) -> int:
+        """Wait for the first inode, in the order of their changes, that may be touched again; forget old times."""
+        now = trio.current_time()
+        for inode, last in list(touched.items()):
+            if now - last > _FILE_REST_S:
+                del touched[inode]
+        rested = [inode for inode in self._dirty if inode not in touched]
+        inode = rested[0] if rested else min(self._dirty, key=lambda each: touched[each])
+        if not rested:
+            await trio.sleep_until(touched[inode] + _FILE_REST_S)
+        del self._dirty[inode]
+        return inode
+
+    async def _touch(self, path: str) -> None:
+        """Touch one file; one that is gone, or a mount that does not answer, is left alone."""
+        try:
+            await self._thread.call(touch, path, limit_s=_TOUCH_S)
+        except (OSError, TimedOut):
+            return
