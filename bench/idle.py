@@ -19,7 +19,7 @@ def _resident_kib(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def measure() -> dict[str, float]:
+def measure() -> dict[str, tuple[float, float | None]]:
     """Return CPU and memory of an idle daemon and of an idle agent."""
     with open_world("") as world:
         assert world.daemon is not None
@@ -33,7 +33,7 @@ def measure() -> dict[str, float]:
         world.out("ls -lR $m/session > /dev/null; cat $m/session/s/agent/*/chat")
         each = (_resident_kib(pid) - alone) / AGENTS
     return {
-        f"idle daemon, % of a core over {IDLE_S:g} s": cpu,
-        "idle daemon, MiB resident": alone / 1024,
-        f"idle agent, KiB resident (mean of {AGENTS})": each,
+        f"idle daemon, % of a core over {IDLE_S:g} s": (cpu, None),
+        "idle daemon, MiB resident": (alone / 1024, None),
+        f"idle agent, KiB resident (mean of {AGENTS})": (each, None),
     }

@@ -159,15 +159,3 @@ def measure() -> dict[str, tuple[float, float | None]]:
             f"wake of {WOKEN} readers, ms until the last": _median_wake_ms(MASS_ROUNDS, WOKEN, agent),
         }
         return told | _measure_blocked(world, f"{agent}/statewait")
-
-
-def main() -> None:
-    """Measure and print."""
-    print("| readers that wait | ours | with pipes | ratio |\n|---|---|---|---|")
-    for name, (value, yardstick) in measure().items():
-        row = ("-", "-") if yardstick is None else (f"{yardstick:.2f}", f"{value / yardstick:.1f}")
-        print(f"| {name} | {value:.2f} | {row[0]} | {row[1]} |")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import re
 import shutil
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ollie_fuse.child import ChildFailed, run_child
 from ollie_fuse.errors import Busy, OllieError
+from ollie_fuse.mountinfo import mount_at
 from ollie_fuse.paths import Paths
 
 FSTYPE = "fuse.ollie"
@@ -83,23 +83,10 @@ def running_daemon(paths: Paths) -> Running | None:
         os.close(descriptor)
 
 
-_ESCAPE = re.compile(rb"\\([0-7]{3})")
-
-
 def mounted_type(mountpoint: Path) -> str | None:
-    """Return the type of the filesystem mounted exactly at *mountpoint*, a path without links; None for none.
-
-    Read from proc(5) ``mountinfo``, which never touches the mount: a dead one would hang or refuse.
-    """
-    found = None
-    wanted = os.fsencode(mountpoint)
-    with open("/proc/self/mountinfo", "rb") as table:
-        for line in table:
-            fields, _, rest = line.partition(b" - ")
-            place = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), fields.split(b" ")[4])
-            if place == wanted:
-                found = rest.split(b" ")[0].decode()  # a later line covers an earlier one
-    return found
+    """Return the type of the filesystem mounted exactly at *mountpoint*, a path without links; None for none."""
+    row = mount_at(mountpoint)
+    return row.kind if row else None
 
 
 async def prepare_mountpoint(mountpoint: Path) -> None:

@@ -126,7 +126,8 @@ class _ValueHandle(Handle):
             self._refusal = encode_text(f"{exc}\n")
             raise
         self._refusal = None
-        self._seen = self._file.content()
+        if self._is_append:
+            self._seen = self._file.content()
 
     async def read(self, offset: int, size: int, wait: Wait) -> bytes:
         if self._refusal is not None:

@@ -10,16 +10,14 @@ EINTR too many is harmless, a reader left in D is not.
 """
 
 import os
-import re
-import resource
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import trio
 
+from ollie_fuse.ops.tasks import Readings, Thread, all_tasks, device_of, family_of, is_held, is_in_request, read
 from ollie_fuse.ops.waits import Blocked, Waits
 
 _SWEEP_S = 0.2
@@ -33,18 +31,13 @@ _SCAN_REST = 4
 """After a scan of all tasks there is none for so many times its duration."""
 _RETRY_S = (0.25, 4.0)
 """When a reader that a scan did not find is looked for again: first, and at most."""
-_FAMILY_PROCESSES = 64
-_SPARE_DESCRIPTORS = 256
-_BLOCKED_IN = b"request_wait_answer"
 _SHORTEST_TIMEOUT_S = 15
 """FUSE_TIMEOUT_TIMER_FREQ: the kernel takes no request timeout to be shorter."""
-
-_FDINFO = re.compile(rb"^mnt_id:\s*(\d+)\s+ino:\s*(\d+)", re.MULTILINE)
 
 
 def request_timeout_s(sysctls: Path = Path("/proc/sys/fs/fuse")) -> float | None:
     """Return after how long without an answer the kernel ends a mount made now; None where no administrator said so."""
-    told = [_read(f"{sysctls}/{name}_request_timeout").strip() for name in ("default", "max")]
+    told = [read(f"{sysctls}/{name}_request_timeout").strip() for name in ("default", "max")]
     limits = [int(limit) for limit in told if limit.isdigit() and int(limit)]
     return max(min(limits), _SHORTEST_TIMEOUT_S) if limits else None
 
@@ -54,7 +47,7 @@ async def run_interrupt_watch(waits: Waits, mountpoint: Path, *, timeout_s: floa
 
     Costs nothing while nobody waits. Needs the filesystem to be mounted at *mountpoint*, and does not touch it.
     """
-    watch = _Watch(waits, _device_of(mountpoint), None if timeout_s is None else timeout_s / 2)
+    watch = _Watch(waits, device_of(mountpoint), None if timeout_s is None else timeout_s / 2)
     took = 0.0
     try:
         while True:
@@ -68,178 +61,6 @@ async def run_interrupt_watch(waits: Waits, mountpoint: Path, *, timeout_s: floa
 # What proc(5) says. Whatever vanishes, or is not for us to see, says nothing.
 
 
-def _read(path: str) -> bytes:
-    """Return the first page at most, in three system calls."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
-def _read_all(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""
-
-
-def _numbers_in(path: str) -> Iterator[int]:
-    """Yield the names in a folder of /proc that are numbers."""
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.isdecimal():
-                    yield int(entry.name)
-    except OSError:
-        return
-
-
-def _is_in_request(tid: int) -> bool:
-    # Not /proc/TID: that adds up all threads of the process, whichever thread it is.
-    return _read(f"/proc/{tid}/task/{tid}/wchan") == _BLOCKED_IN
-
-
-def _is_held(stat: bytes, tid: int) -> bool:
-    """Return whether the thread of which *stat* tells was interrupted, and waits for an answer."""
-    return stat.rpartition(b")")[2].startswith(b" D") and _is_in_request(tid)
-
-
-def _device_of(mountpoint: Path) -> bytes | None:
-    """Return the device of what is mounted there. A stat would ask ourselves, and wait for ever."""
-    path = os.fsencode(os.path.realpath(mountpoint.parent) + f"/{mountpoint.name}")
-    found = None
-    for line in _read_all("/proc/self/mountinfo").splitlines():
-        _, _, device, _, where, *_ = line.split(b" ")
-        if re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]), where) == path:
-            found = device
-    return found
-
-
-def _family_of(opener: int, seen: set[int]) -> Iterator[int]:
-    """Yield the threads of the opener's process and of its descendants: mostly a shell and what it started."""
-    processes = [opener]
-    for number, process in enumerate(processes):
-        for tid in _numbers_in(f"/proc/{process}/task"):
-            if number < _FAMILY_PROCESSES:
-                processes += map(int, _read_all(f"/proc/{process}/task/{tid}/children").split())
-            if tid not in seen:
-                seen.add(tid)
-                yield tid
-
-
-def _all_tasks(seen: set[int]) -> Iterator[int]:
-    for process in _numbers_in("/proc"):
-        for tid in _numbers_in(f"/proc/{process}/task"):
-            if tid not in seen:
-                seen.add(tid)
-                yield tid
-
-
-class _Readings:
-    """Which of our inodes a blocked thread may be reading."""
-
-    def __init__(self, device: bytes | None) -> None:
-        self._device = device
-        self._is_ours: dict[int, bool] = {}
-
-    def of(self, tid: int, wanted: Collection[int]) -> set[int]:
-        """Return one of the *wanted* where the kernel tells the call's arguments, else all that the thread has open."""
-        if not _is_in_request(tid):
-            return set()
-        task = f"/proc/{tid}/task/{tid}"
-        # Number, six arguments, stack and program counter; "-1 …" in a page fault; the counter is 0 for io_uring's
-        # workers; nothing where Yama forbids it.
-        words = _read(f"{task}/syscall").split()
-        if len(words) == 9 and words[8] != b"0x0":
-            # The first argument of read, pread, readv, splice, the second of sendfile, on every architecture.
-            descriptors: Iterable[int] = (int(word, 16) & 0xFFFFFFFF for word in words[1:3])
-            return set(self._inodes(task, descriptors, wanted)[:1])
-        return set(self._inodes(task, _numbers_in(f"{task}/fdinfo"), wanted))
-
-    def _inodes(self, task: str, descriptors: Iterable[int], wanted: Collection[int]) -> list[int]:
-        told = (_FDINFO.search(_read(f"{task}/fdinfo/{descriptor}")) for descriptor in descriptors)
-        return [
-            inode for found in told if found and (inode := int(found[2])) in wanted and self._is_mount(task, found[1])
-        ]
-
-    def _is_mount(self, task: str, told: bytes) -> bool:
-        """Return whether this mount is ours, be it in another namespace: another daemon's has the same inodes."""
-        if self._device is None:
-            return True
-        mount = int(told)
-        # An inherited file keeps the mount of the namespace it was opened in. What neither lists may be ours.
-        for who in ("self", task.removeprefix("/proc/")):
-            if mount not in self._is_ours:
-                self._add_mounts(_read_all(f"/proc/{who}/mountinfo"))
-        return self._is_ours.setdefault(mount, True)
-
-    def _add_mounts(self, told: bytes) -> None:
-        for line in told.splitlines():
-            number, _, device = line.split(b" ")[:3]
-            self._is_ours[int(number)] = device == self._device
-
-    def forget(self) -> None:
-        """Forget the mounts: their numbers are used again."""
-        self._is_ours.clear()
-
-
-class _Thread:
-    """A thread seen in a read, its ``stat`` kept open: 4 µs a look instead of 22."""
-
-    __slots__ = ("_path", "_started", "_stat", "looks", "tid")
-
-    def __init__(self, tid: int) -> None:
-        self.tid = tid
-        self.looks = tid
-        self._path = f"/proc/{tid}/task/{tid}/stat"
-        self._stat = _open_sparingly(self._path)
-        self._started = self._start(_read(self._path)) if self._stat is None else b""
-
-    @staticmethod
-    def _start(said: bytes) -> bytes:
-        return b" ".join(said.rpartition(b")")[2].split()[19:20])
-
-    def look(self) -> bytes:
-        """Return its ``stat``; nothing once it is gone, whoever has its number now."""
-        self.looks += 1
-        if self._stat is None:
-            said = _read(self._path)
-            return said if self._start(said) == self._started else b""
-        try:
-            return os.pread(self._stat, 64, 0)  # as far as the state
-        except OSError:
-            return b""
-
-    def close(self) -> None:
-        if self._stat is not None:
-            os.close(self._stat)
-            self._stat = None
-
-
-def _open_sparingly(path: str) -> int | None:
-    """Open *path* unless few descriptors are left; the soft limit is raised step by step, as far as it may be."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or descriptor < soft - _SPARE_DESCRIPTORS:
-        return descriptor
-    raised = 4 * soft if hard == resource.RLIM_INFINITY else min(4 * soft, hard)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-        if descriptor < raised - _SPARE_DESCRIPTORS:
-            return descriptor
-    os.close(descriptor)
-    return None
-
-
 class _Party:
     """Waits for one inode, and the threads that read it: one of each, or as many as cannot be told apart."""
 
@@ -248,7 +69,7 @@ class _Party:
     def __init__(self, waits: Collection[Blocked], inode: int, tids: Iterable[int]) -> None:
         self.waits = waits
         self.inode = inode
-        self.threads = [_Thread(tid) for tid in tids]
+        self.threads = [Thread(tid) for tid in tids]
         self.is_over = False
 
 
@@ -276,7 +97,7 @@ class _Watch:
     def __init__(self, waits: Waits, device: bytes | None, longest_s: float | None) -> None:
         self._waits = waits
         self._longest_s = longest_s
-        self._readings = _Readings(device)
+        self._readings = Readings(device)
         self._party_of: dict[Blocked, _Party] = {}
         self._party_with: dict[int, _Party] = {}
         self._gangs: dict[int, _Party] = {}
@@ -354,12 +175,12 @@ class _Watch:
             if b") D " in said or not said or thread.looks % _LOOKS_A_CHECK == 0:
                 self._look_closer(party, thread, said)
 
-    def _look_closer(self, party: _Party, thread: _Thread, said: bytes) -> None:
-        if _is_held(said, thread.tid):
+    def _look_closer(self, party: _Party, thread: Thread, said: bytes) -> None:
+        if is_held(said, thread.tid):
             self._interrupt(party.waits)
             self._let_go[thread.tid] = party.inode
             self._drop(party)
-        elif not said or not _is_in_request(thread.tid):
+        elif not said or not is_in_request(thread.tid):
             self._drop(party)
 
     async def _look_again(self, slices: _Slices) -> None:
@@ -367,7 +188,7 @@ class _Watch:
         stuck = set()
         for tid, inode in tuple(self._let_go.items()):
             await slices.rest()
-            if _is_held(_read(f"/proc/{tid}/task/{tid}/stat"), tid):
+            if is_held(read(f"/proc/{tid}/task/{tid}/stat"), tid):
                 stuck.add(inode)
             else:
                 del self._let_go[tid]
@@ -430,7 +251,7 @@ class _Watch:
         """Find the threads that read each gang's inode: near the openers first, then anywhere."""
         seen = {0, os.getpid()}
         openers = {wait.file.opener for gang in gangs.values() for wait in gang}
-        family = (tid for opener in openers if opener not in seen for tid in _family_of(opener, seen))
+        family = (tid for opener in openers if opener not in seen for tid in family_of(opener, seen))
         reading = await self._readers_among(family, gangs, slices)
         lacking = [inode for inode, gang in gangs.items() if len(reading[inode]) < len(gang)]
         for inode in gangs.keys() - lacking:
@@ -439,7 +260,7 @@ class _Watch:
         began = trio.current_time()
         if lacking and began >= self._scan_at:
             self._readings.forget()
-            for inode, tids in (await self._readers_among(_all_tasks(seen), gangs, slices)).items():
+            for inode, tids in (await self._readers_among(all_tasks(seen), gangs, slices)).items():
                 reading[inode] |= tids
             self._scan_at = trio.current_time() + _SCAN_REST * (trio.current_time() - began)
         for inode in lacking:
