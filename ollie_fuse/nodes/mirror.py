@@ -10,37 +10,43 @@ one at a time within a mirror, so that a path found in the tree is still the nod
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
 import trio
 
 from ollie_fuse.errors import Exists, Invalid, NotFound, NotPermitted
+from ollie_fuse.nodes.disk import (
+    Identity,
+    close_a_copy,
+    closed_on_error,
+    flags_of,
+    gone,
+    identity_at,
+    identity_of,
+    open_regular,
+    remove_shown,
+    rename_entry,
+    set_exact_mode,
+    set_file_times,
+    write_all,
+)
 from ollie_fuse.nodes.node import Attributes, Caller, Directory, File, Handle, Node, Opening, Wait, missing
 
 _NAME_LIMIT_BYTES = 255
 _THREADS = 8
 _CLOSE_LIMIT_S = 10
-_AT_FDCWD = -100
-_RENAME_NOREPLACE = 1
 
 _T = TypeVar("_T")
 _Args = TypeVarTuple("_Args")
 _Place = tuple["_MirrorDirectory", str]
 """A parent and a name in it."""
-
-
-class _Identity(NamedTuple):
-    device: int
-    inode: int
-    is_directory: bool
 
 
 class _Disk:
@@ -70,10 +76,10 @@ class _MirrorHandle(Handle):
         return await self._file.disk.run(os.pread, self._descriptor, size, offset)
 
     async def write(self, offset: int, data: bytes) -> None:
-        await self._file.disk.run(_write_all, self._descriptor, offset, data)
+        await self._file.disk.run(write_all, self._descriptor, offset, data)
 
     async def flush(self) -> None:
-        await self._file.disk.run(_close_a_copy, self._descriptor)
+        await self._file.disk.run(close_a_copy, self._descriptor)
 
     async def fsync(self) -> None:
         await self._file.disk.run(os.fsync, self._descriptor)
@@ -104,7 +110,7 @@ class _MirrorNode(Node):
 
     __slots__ = ("__weakref__", "disk", "handles", "identity", "place")
 
-    def __init__(self, disk: _Disk, place: _Place | None, identity: _Identity | None) -> None:
+    def __init__(self, disk: _Disk, place: _Place | None, identity: Identity | None) -> None:
         super().__init__()
         self.disk = disk
         self.place = place
@@ -114,7 +120,7 @@ class _MirrorNode(Node):
     def path(self) -> str:
         """Return the host path that the node has now; the caller holds ``disk.names`` until it is used."""
         if self.place is None:
-            raise _gone()
+            raise gone()
         parent, name = self.place
         return os.path.join(parent.path(), name)
 
@@ -126,7 +132,7 @@ class _MirrorNode(Node):
         await self._apply(lambda where: os.chmod(where, stat.S_IMODE(mode)))
 
     async def set_times(self, atime_ns: int | None, mtime_ns: int | None) -> None:
-        await self._apply(lambda where: _set_times(where, atime_ns, mtime_ns))
+        await self._apply(lambda where: set_file_times(where, atime_ns, mtime_ns))
 
     async def _apply(self, call: Callable[[str | int], _T]) -> _T:
         """Call, in a thread, with the path of the host file, or once that is gone with an open descriptor."""
@@ -136,7 +142,7 @@ class _MirrorNode(Node):
     def _apply_in_thread(self, call: Callable[[str | int], _T], handles: Iterable[_MirrorHandle]) -> _T:
         if self._is_in_place():
             return call(self.path())
-        problem: Exception = _gone()
+        problem: Exception = gone()
         for handle in handles:
             try:
                 return handle.apply(call)
@@ -145,7 +151,7 @@ class _MirrorNode(Node):
         raise problem
 
     def _is_in_place(self) -> bool:
-        return self.place is not None and _identity_at(self.path()) == self.identity
+        return self.place is not None and identity_at(self.path()) == self.identity
 
 
 class _MirrorFile(_MirrorNode, File):
@@ -159,7 +165,7 @@ class _MirrorFile(_MirrorNode, File):
     async def open_checked(self, opening: Opening) -> _MirrorHandle:
         """Open, whoever asks; the caller has checked the mode."""
         async with self.disk.names:
-            descriptor = await self.disk.run(_open_regular, self.path(), self.identity, opening)
+            descriptor = await self.disk.run(open_regular, self.path(), self.identity, opening)
         return _MirrorHandle(self, descriptor)
 
     async def set_size(self, size: int) -> None:
@@ -171,13 +177,13 @@ class _MirrorDirectory(_MirrorNode, Directory):
 
     __slots__ = ("children",)
 
-    def __init__(self, disk: _Disk, place: _Place | None, identity: _Identity | None) -> None:
+    def __init__(self, disk: _Disk, place: _Place | None, identity: Identity | None) -> None:
         super().__init__(disk, place, identity)
         self.children: WeakValueDictionary[str, _MirrorNode] = WeakValueDictionary()
 
     async def lookup(self, name: str) -> Node:
         async with self.disk.names:
-            identity = await self.disk.run(_identity_at, self.child_path(name))
+            identity = await self.disk.run(identity_at, self.child_path(name))
             if identity is None:
                 raise missing(name)
             return self._child(name, identity)
@@ -220,7 +226,7 @@ class _MirrorDirectory(_MirrorNode, Directory):
         if target.disk is not self.disk:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         async with self.disk.names:
-            await self.disk.run(_rename, self.child_path(old), target.child_path(new), may_replace)
+            await self.disk.run(rename_entry, self.child_path(old), target.child_path(new), may_replace)
             moved = self.children.pop(old, None)
             target.forget(new)
             if moved is not None:
@@ -238,7 +244,7 @@ class _MirrorDirectory(_MirrorNode, Directory):
         if child is not None:
             child.place = None
 
-    def _child(self, name: str, identity: _Identity) -> _MirrorNode:
+    def _child(self, name: str, identity: Identity) -> _MirrorNode:
         child = self.children.get(name)
         if child is None or child.identity != identity:
             kind = _MirrorDirectory if identity.is_directory else _MirrorFile
@@ -247,7 +253,7 @@ class _MirrorDirectory(_MirrorNode, Directory):
 
     async def _remove(self, remove: Callable[[str], None], name: str) -> None:
         async with self.disk.names:
-            await self.disk.run(_remove_shown, remove, self.child_path(name))
+            await self.disk.run(remove_shown, remove, self.child_path(name))
             self.forget(name)
 
     async def _open_existing(self, name: str, opening: Opening) -> tuple[File, Handle]:
@@ -260,25 +266,25 @@ class _MirrorDirectory(_MirrorNode, Directory):
         await file.check_mode(opening)
         return file, await file.open_checked(opening)
 
-    def _list_in_thread(self) -> list[tuple[str, _Identity]]:
+    def _list_in_thread(self) -> list[tuple[str, Identity]]:
         path = self.path()
-        found = ((name, _identity_at(os.path.join(path, name))) for name in sorted(os.listdir(path)))
+        found = ((name, identity_at(os.path.join(path, name))) for name in sorted(os.listdir(path)))
         return [(name, identity) for name, identity in found if identity is not None]
 
-    def _create_in_thread(self, name: str, mode: int, opening: Opening) -> tuple[int, _Identity]:
+    def _create_in_thread(self, name: str, mode: int, opening: Opening) -> tuple[int, Identity]:
         path = self.child_path(name)
         self._make_in_thread()
-        descriptor = os.open(path, _flags_of(opening) | os.O_CREAT | os.O_EXCL, mode)
-        with _closed_on_error(descriptor):
-            _set_exact_mode(descriptor, mode)
-            return descriptor, _identity_of(os.fstat(descriptor))
+        descriptor = os.open(path, flags_of(opening) | os.O_CREAT | os.O_EXCL, mode)
+        with closed_on_error(descriptor):
+            set_exact_mode(descriptor, mode)
+            return descriptor, identity_of(os.fstat(descriptor))
 
-    def _mkdir_in_thread(self, name: str, mode: int) -> _Identity:
+    def _mkdir_in_thread(self, name: str, mode: int) -> Identity:
         path = self.child_path(name)
         self._make_in_thread()
         os.mkdir(path, mode)
-        _set_exact_mode(path, mode)
-        return _identity_of(os.lstat(path))
+        set_exact_mode(path, mode)
+        return identity_of(os.lstat(path))
 
     def _make_in_thread(self) -> None:
         """Make the directory itself where it may be missing."""
@@ -307,7 +313,7 @@ class MirrorDirectory(_MirrorDirectory):
     def _is_in_place(self) -> bool:
         return True  # whatever the host has at that path
 
-    def _list_in_thread(self) -> list[tuple[str, _Identity]]:
+    def _list_in_thread(self) -> list[tuple[str, Identity]]:
         try:
             return super()._list_in_thread()
         except FileNotFoundError:
@@ -315,10 +321,6 @@ class MirrorDirectory(_MirrorDirectory):
 
     def _make_in_thread(self) -> None:
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _gone() -> NotFound:
-    return NotFound("the host has removed or replaced this: look its name up again")
 
 
 def _check_name(name: str) -> None:
@@ -330,101 +332,3 @@ def _check_name(name: str) -> None:
         raise Invalid(f"{name!r} cannot be the name of a file")
     if len(encoded) > _NAME_LIMIT_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-
-
-def _identity_at(path: str) -> _Identity | None:
-    """Tell what is at *path*, None where that is nothing that a mirror shows. Opens nothing."""
-    try:
-        status = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if stat.S_ISDIR(status.st_mode):
-        return _identity_of(status)
-    if stat.S_ISLNK(status.st_mode):
-        try:
-            status = os.stat(path)
-        except OSError:
-            return None  # a link that leads nowhere, for whatever reason
-    return _identity_of(status) if stat.S_ISREG(status.st_mode) else None
-
-
-def _identity_of(status: os.stat_result) -> _Identity:
-    return _Identity(status.st_dev, status.st_ino, stat.S_ISDIR(status.st_mode))
-
-
-def _flags_of(opening: Opening) -> int:
-    """Return the flags that open without waiting, whatever has taken the place of the file meanwhile."""
-    access = os.O_RDONLY if not opening.write else os.O_RDWR if opening.read else os.O_WRONLY
-    return access | (os.O_APPEND if opening.append else 0) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-def _open_regular(path: str, identity: _Identity | None, opening: Opening) -> int:
-    if _identity_at(path) != identity:
-        raise _gone()
-    descriptor = os.open(path, _flags_of(opening))
-    with _closed_on_error(descriptor):
-        if _identity_of(os.fstat(descriptor)) != identity:
-            raise _gone()
-        if opening.truncate and opening.write:  # after the check: never of another file
-            os.ftruncate(descriptor, 0)
-        return descriptor
-
-
-@contextlib.contextmanager
-def _closed_on_error(descriptor: int) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _write_all(descriptor: int, offset: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(descriptor, rest, offset)  # with O_APPEND Linux ignores the offset
-        rest, offset = rest[written:], offset + written
-
-
-def _close_a_copy(descriptor: int) -> None:
-    """Hear now what the host tells only who closes a file: a quota, a network disk that failed."""
-    os.close(os.dup(descriptor))
-
-
-def _set_times(where: str | int, atime_ns: int | None, mtime_ns: int | None) -> None:
-    now = os.stat(where)
-    atime_ns = now.st_atime_ns if atime_ns is None else atime_ns
-    os.utime(where, ns=(atime_ns, now.st_mtime_ns if mtime_ns is None else mtime_ns))
-
-
-def _set_exact_mode(where: str | int, mode: int) -> None:
-    """Undo what our own umask took off a new file; a disk without modes (vfat) refuses, and keeps its own."""
-    inherited = os.stat(where).st_mode & stat.S_ISGID
-    with contextlib.suppress(PermissionError):
-        os.chmod(where, stat.S_IMODE(mode) | inherited)
-
-
-def _remove_shown(remove: Callable[[str], None], path: str) -> None:
-    if _identity_at(path) is None:
-        raise missing(os.path.basename(path))
-    remove(path)
-
-
-def _rename(source: str, destination: str, may_replace: bool) -> None:
-    if _identity_at(source) is None:
-        raise missing(os.path.basename(source))
-    if os.path.lexists(destination) and _identity_at(destination) is None:
-        raise Exists("the host has something there that is not shown: remove it there")
-    if may_replace:
-        os.rename(source, destination)
-    else:
-        _rename_no_replace(source, destination)
-
-
-def _rename_no_replace(source: str, destination: str) -> None:
-    """Rename unless the name is taken, in one step; EINVAL on a disk that cannot: mv expects that."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    paths = os.fsencode(source), os.fsencode(destination)
-    if libc.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_NOREPLACE):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), destination)
