@@ -14,6 +14,7 @@ import os
 import select
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -65,6 +66,7 @@ class _OpenFile(NamedTuple):
     """An open file: its handle, how its readers wait, and what keeps the page cache out."""
 
     handle: Handle
+    inode: int
     wait: Wait
     refusal: PageCacheRefusal
     is_outdated: bool
@@ -92,6 +94,7 @@ class TreeOperations(pyfuse3.Operations):
         self.inodes = Inodes(root, _invalidate, self._note_change)
         self._own_mount = own_mount
         self._handles: dict[int, _OpenFile] = {}
+        self._writes: Counter[int] = Counter()
         self._listings: dict[int, _Listing] = {}
         self._listed = Listings()
         self._last_fh = 0
@@ -167,6 +170,7 @@ class TreeOperations(pyfuse3.Operations):
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:  # must not raise
         for inode, count in inode_list:
             self.inodes.forget(inode, count)
+            self._writes.pop(inode, None)
 
     @_guard
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
@@ -325,7 +329,7 @@ class TreeOperations(pyfuse3.Operations):
         fh = self._new_fh()
         told = OpenFile(fh=fh, inode=inode, opener=ctx.pid, is_nonblocking=bool(flags & os.O_NONBLOCK))
         wait = functools.partial(self.waits.wait, told)
-        self._handles[fh] = _OpenFile(handle, wait, PageCacheRefusal(ctx.pid), is_outdated)
+        self._handles[fh] = _OpenFile(handle, inode, wait, PageCacheRefusal(ctx.pid), is_outdated)
         return pyfuse3.FileInfo(fh=fh, direct_io=True, keep_cache=False)
 
     @_guard
@@ -358,8 +362,17 @@ class TreeOperations(pyfuse3.Operations):
 
     @_guard
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        await self._handles[fh].handle.write(off, buf)
+        opened = self._handles[fh]
+        self._writes[opened.inode] += 1
+        try:
+            await opened.handle.write(off, buf)
+        finally:
+            self._writes[opened.inode] -= 1
         return len(buf)
+
+    def is_busy(self, inode: int) -> bool:
+        """Whether a write to *inode* is under way; the kernel holds its lock until it is answered."""
+        return self._writes[inode] > 0
 
     @_guard
     async def flush(self, fh: int) -> None:

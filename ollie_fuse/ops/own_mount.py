@@ -102,8 +102,12 @@ class OwnMount:
             self._dirty[inode] = None
             self._wake.unpark_all()
 
-    async def run_touches(self, names_of: Callable[[int], list[str] | None]) -> None:
-        """Touch what was marked, within the budget, until cancelled; only meanwhile is the mount used."""
+    async def run_touches(self, names_of: Callable[[int], list[str] | None], is_busy: Callable[[int], bool]) -> None:
+        """Touch what was marked, within the budget, until cancelled; only meanwhile is the mount used.
+
+        A file that *is_busy* (a write to it is under way, so the kernel holds its lock) has to wait: the write may
+        itself wait for this thread.
+        """
         self._is_mounted = True
         touched: dict[int, float] = {}
         try:
@@ -111,10 +115,11 @@ class OwnMount:
                 while not self._dirty:
                     await self._wake.park()
                 inode = await self._next_due(touched)
-                names = names_of(inode)
-                if names is not None:
+                touched[inode] = trio.current_time()
+                if is_busy(inode):
+                    self._dirty[inode] = None
+                elif (names := names_of(inode)) is not None:
                     await self._touch(self._path(names))
-                    touched[inode] = trio.current_time()
                 await trio.sleep(_REST_S)
         finally:
             self._is_mounted = False
