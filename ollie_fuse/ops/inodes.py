@@ -5,7 +5,7 @@ change. That is attributes alone, never contents. Taking attributes out waits fo
 inode is held for it), so it happens in the very step that changes them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ollie_fuse.errors import Stale
@@ -107,6 +107,17 @@ class Inodes:
             names.append(known.name)
             inode = known.parent
         return names[::-1]
+
+    def inode_at(self, names: Sequence[str]) -> int | None:
+        """Return the inode that was looked up by *names* from the root, by a search; None when one was not."""
+        inode = ROOT_INODE
+        for name in names:
+            known = (n for n, k in self._known.items() if k.parent == inode and k.name == name and n != ROOT_INODE)
+            found = next(known, None)
+            if found is None:
+                return None
+            inode = found
+        return inode
 
     def parent_of(self, inode: int) -> int:
         """Return the directory in which *inode* was last looked up; raises Stale for one that was forgotten."""

@@ -66,7 +66,7 @@ async def open_mount(root: Directory, mountpoint: Path, own_mount: OwnMount) -> 
             watch = functools.partial(run_interrupt_watch, timeout_s=request_timeout_s())
             nursery.start_soon(watch, operations.waits, mountpoint)
             nursery.start_soon(operations.polls.run)
-            nursery.start_soon(own_mount.run_touches, operations.inodes.names_of, operations.is_busy)
+            nursery.start_soon(own_mount.run_touches, operations)
             try:
                 yield mount
             finally:

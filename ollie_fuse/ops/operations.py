@@ -371,8 +371,18 @@ class TreeOperations(pyfuse3.Operations):
         return len(buf)
 
     def is_busy(self, inode: int) -> bool:
-        """Whether a write to *inode* is under way; the kernel holds its lock until it is answered."""
-        return self._writes[inode] > 0
+        """See ``Door``."""
+        return self._writes.get(inode, 0) > 0
+
+    def names_of(self, inode: int) -> list[str] | None:
+        """See ``Door``."""
+        return self.inodes.names_of(inode)
+
+    def drop_name(self, names: Sequence[str]) -> None:
+        """See ``Door``; the kernel wants the parent's lock for it, so a thread of pyfuse3's waits for that."""
+        parent = self.inodes.inode_at(names[:-1])
+        if parent is not None:
+            pyfuse3.invalidate_entry_async(parent, os.fsencode(names[-1]), ignore_enoent=True)
 
     @_guard
     async def flush(self, fh: int) -> None:

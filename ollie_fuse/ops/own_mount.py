@@ -8,6 +8,7 @@ request comes back to the door like anybody's, is known by its thread, and there
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import trio
 
@@ -23,6 +24,19 @@ _REST_S = 1 / 200
 """...and all files together."""
 
 Act = Callable[[], object]
+
+
+class Door(Protocol):
+    """What the mount's own side tells its client."""
+
+    def names_of(self, inode: int) -> list[str] | None:
+        """Return the names from the root down to *inode*; None when the kernel no longer knows them."""
+
+    def is_busy(self, inode: int) -> bool:
+        """Whether a write to *inode* is under way; the kernel holds its lock until it is answered."""
+
+    def drop_name(self, names: Sequence[str]) -> None:
+        """Let the kernel forget the last of *names*, some time soon."""
 
 
 class _Once:
@@ -55,7 +69,8 @@ class OwnMount:
         self._dirty: dict[int, None] = {}
         """Inodes to touch, in the order in which they changed."""
         self._wake = trio.lowlevel.ParkingLot()
-        self._is_mounted = False
+        self._door: Door | None = None
+        """The door while the mount may be used."""
 
     def is_own(self, tid: int) -> bool:
         """Whether a request comes from here."""
@@ -72,15 +87,18 @@ class OwnMount:
 
     async def remove(self, place: Sequence[str], act: Act) -> None:
         """Do *act*, which removes the directory at *place*, by an rmdir."""
-        await self._do(act, os.rmdir, self._path(place))
+        await self._do(act, os.rmdir, self._path(place), gone=place)
 
     async def move(self, place: Sequence[str], name: str, act: Act) -> None:
         """Do *act*, which gives the directory at *place* another name, by a rename."""
-        await self._do(act, os.rename, self._path(place), self._path([*place[:-1], name]))
+        await self._do(act, os.rename, self._path(place), self._path([*place[:-1], name]), gone=place)
 
-    async def _do(self, act: Act, function: Callable[..., None], *paths: str) -> None:
+    async def _do(
+        self, act: Act, function: Callable[..., None], *paths: str, gone: Sequence[str] | None = None
+    ) -> None:
+        """Do *act* by a system call, or without one; the name of what is *gone* does not outlive it in the kernel."""
         once = _Once(act)
-        if self._is_mounted and not self._thread.is_hung:
+        if self._door is not None and not self._thread.is_hung:
             async with self._turn:
                 self._act = once
                 try:
@@ -89,7 +107,10 @@ class OwnMount:
                     pass  # the kernel would not, or not in time: what is wanted is done all the same
                 finally:
                     self._act = None
-        once.do()
+        if not once.is_done:
+            once.do()
+            if gone is not None and self._door is not None:
+                self._door.drop_name(gone)
         if once.refusal is not None:
             raise once.refusal
 
@@ -102,13 +123,12 @@ class OwnMount:
             self._dirty[inode] = None
             self._wake.unpark_all()
 
-    async def run_touches(self, names_of: Callable[[int], list[str] | None], is_busy: Callable[[int], bool]) -> None:
+    async def run_touches(self, door: Door) -> None:
         """Touch what was marked, within the budget, until cancelled; only meanwhile is the mount used.
 
-        A file that *is_busy* (a write to it is under way, so the kernel holds its lock) has to wait: the write may
-        itself wait for this thread.
+        A busy file has to wait: the write that is under way may itself wait for this thread.
         """
-        self._is_mounted = True
+        self._door = door
         touched: dict[int, float] = {}
         try:
             while True:
@@ -116,13 +136,13 @@ class OwnMount:
                     await self._wake.park()
                 inode = await self._next_due(touched)
                 touched[inode] = trio.current_time()
-                if is_busy(inode):
+                if door.is_busy(inode):
                     self._dirty[inode] = None
-                elif (names := names_of(inode)) is not None:
+                elif (names := door.names_of(inode)) is not None:
                     await self._touch(self._path(names))
                 await trio.sleep(_REST_S)
         finally:
-            self._is_mounted = False
+            self._door = None
 
     async def _next_due(self, touched: dict[int, float]) -> int:
         """Wait for the first inode, in the order of their changes, that may be touched again; forget old times."""
