@@ -192,6 +192,7 @@ class Agent:
         self.is_held = True
         exchange.finish(error=_held())
         self.touch(Topic.QUEUE)
+        self.touch(Topic.ERROR)
         self._refresh_state()
 
     def finish_exchange(self, exchange: Exchange, answer: str = "", error: OllieError | None = None) -> None:
@@ -256,6 +257,7 @@ class Agent:
             for exchange in self.queue:
                 exchange.reopen()
             self.touch(Topic.QUEUE)
+            self._touch_replies()
             self.touch(Topic.ERROR)
         self._begin_turn()
         self._refresh_state()
@@ -321,6 +323,7 @@ class Agent:
         if self._turn is None and self.queue and not self.is_held:
             self._turn = Turn(self, self.queue.popleft())
             self.turns += 1
+            self.session.rows_changed.touch()
             self.touch(Topic.QUEUE)
             self._wake.unpark_all()
 
@@ -349,7 +352,6 @@ class Agent:
     def _end_turn(self, turn: Turn, error: OllieError | None) -> None:
         """Put all that a turn leaves into its files, and only then change the state."""
         turn.close(error)
-        self.touch(Topic.ERROR)
         self.session.events.add(
             "turn_finished",
             session=self.session.name,
@@ -362,6 +364,7 @@ class Agent:
     def _forget_turn(self, turn: Turn) -> None:
         self._turn = None
         self._finished = turn.exchange
+        self.touch(Topic.ERROR)
         self._begin_turn()
         self._refresh_state()
 
