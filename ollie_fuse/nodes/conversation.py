@@ -117,7 +117,7 @@ class _ConversationHandle(Handle):
 
     @property
     def is_sized(self) -> bool:
-        return not self._file.may_wait_for_ever and not (self._is_asked and self._may_answer_later)
+        return not self._file.may_wait_for_ever and not self._is_asked
 
     async def write(self, offset: int, data: bytes) -> None:
         self._source = None

@@ -92,6 +92,15 @@ class Inodes:
         known.is_cached = known.watcher is not None
         return CACHE_S if known.is_cached else 0.0
 
+    def drop_attributes(self, inode: int) -> None:
+        """Take the attributes out of the kernel's cache although nothing changed: it has made up a size."""
+        known = self._known.get(inode)
+        if known is not None:
+            known.told_size = None
+            if known.is_cached:
+                known.is_cached = False
+                self._invalidate(inode)
+
     def is_outdated(self, inode: int, size: int) -> bool:
         """Whether the kernel may still go by another size than *size*: it asks for attributes, not at each open."""
         known = self._known.get(inode)

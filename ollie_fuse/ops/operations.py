@@ -16,7 +16,8 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
 import pyfuse3
 
@@ -25,7 +26,7 @@ from ollie_fuse.nodes import Directory, File, Handle, Node, Opening, Wait
 from ollie_fuse.ops.callers import Listings, ProcessCaller
 from ollie_fuse.ops.inodes import CACHE_S, Inodes
 from ollie_fuse.ops.own_mount import OwnMount
-from ollie_fuse.ops.page_cache import PageCacheRefusal
+from ollie_fuse.ops.page_cache import PageCacheRefusal, loosen
 from ollie_fuse.ops.polls import Polls, is_ready
 from ollie_fuse.ops.waits import OpenFile, Waits
 
@@ -62,15 +63,16 @@ def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutin
     return guarded
 
 
-class _OpenFile(NamedTuple):
-    """An open file: its handle, how its readers wait, and what keeps the page cache out."""
+@dataclass(slots=True)
+class _OpenFile:
+    """An open file: its handle, how its readers wait, and what keeps the page cache right."""
 
     handle: Handle
     inode: int
     wait: Wait
     refusal: PageCacheRefusal
-    is_outdated: bool
-    """Whether the kernel may have gone by another size than the file's when it was opened."""
+    is_size_spoilt: bool
+    """Whether O_TRUNC or a write left the kernel with a size of its own making, since the last flush."""
 
 
 class _Listing:
@@ -315,21 +317,27 @@ class TreeOperations(pyfuse3.Operations):
             handle = await file.open_to_look()
         else:
             handle = await file.open(opening, self._caller(ctx))
-        is_outdated = self.inodes.is_outdated(inode, (await file.attributes()).size)
-        return self._opened(handle, inode, flags, ctx, is_outdated=is_outdated)
+        if self.inodes.is_outdated(inode, (await file.attributes()).size):
+            self._loosen(inode)
+        return self._opened(handle, inode, flags, ctx)
 
     def _is_looking(self, inode: int, ctx: pyfuse3.RequestContext) -> bool:
         """Whether the opener looks around, as grep -r, tar and backups do: it listed the directory just before."""
         parent = self.inodes.node(self.inodes.parent_of(inode))
         return isinstance(parent, Directory) and self._listed.is_first_look(ctx.pid, parent, inode)
 
-    def _opened(
-        self, handle: Handle, inode: int, flags: int, ctx: pyfuse3.RequestContext, *, is_outdated: bool = False
-    ) -> pyfuse3.FileInfo:
+    def _loosen(self, inode: int) -> None:
+        """Let nobody rely on the size that the kernel has of *inode*."""
+        loosen(pyfuse3.notify_store, inode)
+        self.inodes.drop_attributes(inode)
+
+    def _opened(self, handle: Handle, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         fh = self._new_fh()
         told = OpenFile(fh=fh, inode=inode, opener=ctx.pid, is_nonblocking=bool(flags & os.O_NONBLOCK))
         wait = functools.partial(self.waits.wait, told)
-        self._handles[fh] = _OpenFile(handle, inode, wait, PageCacheRefusal(ctx.pid), is_outdated)
+        self._handles[fh] = _OpenFile(
+            handle, inode, wait, PageCacheRefusal(ctx.pid, inode), is_size_spoilt=bool(flags & os.O_TRUNC)
+        )
         return pyfuse3.FileInfo(fh=fh, direct_io=True, keep_cache=False)
 
     @_guard
@@ -344,9 +352,8 @@ class TreeOperations(pyfuse3.Operations):
     @_guard
     async def read(self, fh: int, off: int, size: int) -> bytes:
         opened = self._handles[fh]
-        is_sized = opened.handle.is_sized
-        if opened.is_outdated or not is_sized:
-            opened.refusal.check(off, size, may_guess=not is_sized)
+        if not opened.handle.is_sized:
+            opened.refusal.check(off, size)
         return await opened.handle.read(off, size, opened.wait)
 
     @_guard
@@ -368,6 +375,9 @@ class TreeOperations(pyfuse3.Operations):
             await opened.handle.write(off, buf)
         finally:
             self._writes[opened.inode] -= 1
+        opened.is_size_spoilt = True
+        if not opened.handle.is_sized:
+            self._loosen(opened.inode)  # the answer is read from where the write ended
         return len(buf)
 
     def is_busy(self, inode: int) -> bool:
@@ -386,7 +396,11 @@ class TreeOperations(pyfuse3.Operations):
 
     @_guard
     async def flush(self, fh: int) -> None:
-        await self._handles[fh].handle.flush()
+        opened = self._handles[fh]
+        if opened.is_size_spoilt:
+            opened.is_size_spoilt = False
+            self._loosen(opened.inode)
+        await opened.handle.flush()
 
     @_guard
     async def fsync(self, fh: int, datasync: bool) -> None:

@@ -50,6 +50,8 @@ class Polls:
         with scope:
             while not is_ready(source, position):
                 await source.wait()
-            _, notifies = self._watches.pop(fh)
-            for notify in notifies:
+        watch = self._watches.get(fh)
+        if watch is not None and watch[0] is scope:  # else the file was released in the step that woke this
+            del self._watches[fh]
+            for notify in watch[1]:
                 notify()

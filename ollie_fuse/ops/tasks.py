@@ -57,6 +57,12 @@ def is_in_request(tid: int) -> bool:
     return read(f"/proc/{tid}/task/{tid}/wchan") == _BLOCKED_IN
 
 
+def inode_behind(tid: int, descriptor: int) -> int | None:
+    """Return the inode that a thread's descriptor is open on, of whatever filesystem; None where it cannot be seen."""
+    match = _FDINFO.search(read(f"/proc/{tid}/fdinfo/{descriptor}"))
+    return int(match[2]) if match else None
+
+
 def is_held(stat: bytes, tid: int) -> bool:
     """Return whether the thread of which *stat* tells was interrupted, and waits for an answer."""
     return stat.rpartition(b")")[2].startswith(b" D") and is_in_request(tid)

@@ -12,7 +12,7 @@ UNKNOWN = 0
 
 def is_refused(refusal: PageCacheRefusal, offset: int, size: int) -> bool:
     try:
-        refusal.check(offset, size, may_guess=True)
+        refusal.check(offset, size)
     except PageCacheRefused:
         return True
     return False
@@ -20,7 +20,7 @@ def is_refused(refusal: PageCacheRefusal, offset: int, size: int) -> bool:
 
 def test_both_fills_are_refused() -> None:
     """The page cache asks for the whole size, then for the first page; the read(2) that follows passes."""
-    refusal = PageCacheRefusal(UNKNOWN)
+    refusal = PageCacheRefusal(UNKNOWN, 7)
     asked = [(0, UNFINISHED_BYTES), (0, PAGE), (0, PAGE), (0, 65536)]
     assert [is_refused(refusal, *read) for read in asked] == [True, True, False, False]
 
@@ -28,12 +28,12 @@ def test_both_fills_are_refused() -> None:
 @pytest.mark.parametrize("read", [(0, PAGE), (PAGE, UNFINISHED_BYTES), (0, 65536), (3, UNFINISHED_BYTES), (0, 100)])
 def test_other_reads_pass(read: tuple[int, int]) -> None:
     """A program that reads by pages, or from elsewhere, is never mistaken for the page cache."""
-    assert not is_refused(PageCacheRefusal(UNKNOWN), *read)
+    assert not is_refused(PageCacheRefusal(UNKNOWN, 7), *read)
 
 
 def test_page_after_another_read_passes() -> None:
     """The first page is a fill only right after the whole size was refused."""
-    refusal = PageCacheRefusal(UNKNOWN)
+    refusal = PageCacheRefusal(UNKNOWN, 7)
     assert is_refused(refusal, 0, UNFINISHED_BYTES)
     assert not is_refused(refusal, PAGE, PAGE)
     assert not is_refused(refusal, 0, PAGE)
