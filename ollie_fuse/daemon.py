@@ -37,6 +37,7 @@ class Daemon:
         self.backends = backends
         self.mount: Mount | None = None
         self.started = Stamp()
+        self.settings_changed = Stamp()
         self.shutdown = shutdown
         self.refresh = trio.Event()
 
@@ -83,6 +84,7 @@ class Daemon:
         if level not in LEVELS:
             raise Invalid(f"log takes one of {', '.join(LEVELS)}")
         logging.getLogger("ollie_fuse").setLevel(level.upper())
+        self.settings_changed.touch()
         return ""
 
     @staticmethod
@@ -122,6 +124,7 @@ async def open_daemon(paths: Paths, environ: Mapping[str, str], shutdown: trio.E
             status=lambda: daemon.render_status(sessions),
             verbs=daemon.verbs(),
             settings=daemon.render_settings,
+            settings_changed=daemon.settings_changed,
             started=daemon.started,
         )
         daemon.mount = await stack.enter_async_context(open_mount(build_tree(root), paths.mountpoint, own_mount))

@@ -12,6 +12,7 @@ from ollie_fuse.agent.commands import (
     run_prompt_command,
     run_queue_lines,
 )
+from ollie_fuse.agent.events import FILTERS as EVENT_FILTERS
 from ollie_fuse.agent.events import Events
 from ollie_fuse.agent.exchange import Draft, Exchange
 from ollie_fuse.agent.growing import Growing
@@ -29,6 +30,7 @@ from ollie_fuse.agent.verbs import Verb, names_of, run_lines, table_of
 __all__ = [
     "AGENT_KEYS",
     "AGENT_VERBS",
+    "EVENT_FILTERS",
     "GENERATE_KEYS",
     "QUEUE_VERBS",
     "SESSION_KEYS",

@@ -68,6 +68,7 @@ class Agent:
         self._scope = trio.CancelScope()
         self._wake = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
+        self._shown = (self.shown_model, self.window_tokens)
         session.backends.changed.watch(self._note_backends)
 
     # What others see
@@ -117,7 +118,11 @@ class Agent:
         self.stamps[topic].touch()
 
     def _note_backends(self) -> None:
-        self.touch(Topic.USAGE)  # it shows the model's window
+        """Hear of a change of any backend: ``usage`` shows the model's window, lists the model."""
+        shown = (self.shown_model, self.window_tokens)
+        if shown != self._shown:
+            self._shown = shown
+            self.touch(Topic.USAGE)
 
     @property
     def error(self) -> str:
@@ -272,6 +277,7 @@ class Agent:
         """Change settings, from the next turn on."""
         self.settings = settings
         self.touch(Topic.SETTINGS)
+        self._note_backends()
 
     def set_system_prompt(self, parts: "tuple[prompt.Part, ...]") -> None:
         """Show what was assembled for the next call."""

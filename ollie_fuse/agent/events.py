@@ -1,8 +1,10 @@
 """The stream of what happens to sessions and agents, as numbered JSON lines that readers can resume."""
 
+import itertools
 import json
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import trio
@@ -15,14 +17,19 @@ KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event: its number and its JSON line."""
+    """One event: its number, what a filter may ask of it, and its JSON line."""
 
     seq: int
+    tags: Mapping[str, str]
     line: bytes
 
 
+FILTERS = ("type", "session", "agent")
+"""What a reader may ask for."""
+
+
 class Events:
-    """The last KEPT events of the daemon, and who waits for the next."""
+    """The last KEPT events of the daemon, numbered without gaps, and who waits for the next."""
 
     def __init__(self) -> None:
         self._records: deque[Record] = deque()
@@ -37,7 +44,7 @@ class Events:
         told = {"seq": self.seq, "ts": round(time.time(), 6), "type": kind}
         told |= {name: value for name, value in fields.items() if value is not None}
         line = json.dumps(told, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
-        self._records.append(Record(self.seq, line))
+        self._records.append(Record(self.seq, {name: str(told[name]) for name in FILTERS if name in told}, line))
         self.kept_bytes += len(line)
         if len(self._records) > KEPT:
             self.kept_bytes -= len(self._records.popleft().line)
@@ -48,13 +55,13 @@ class Events:
         """Return the lines of all records that are kept, ``kept_bytes`` long."""
         return b"".join(record.line for record in self._records)
 
-    def after(self, seq: int) -> bytes:
-        """Return the lines of all events after *seq*; a gap is told by a first line ``{"lost": N}``."""
-        kept = [record for record in self._records if record.seq > seq]
-        first = kept[0].seq if kept else self.seq + 1
-        lost = first - seq - 1
+    def after(self, seq: int, wanted: Mapping[str, str] | None = None) -> bytes:
+        """Return the lines after *seq* that have all *wanted* tags; a gap is told by a first line ``{"lost": N}``."""
+        new = list(itertools.takewhile(lambda record: record.seq > seq, reversed(self._records)))[::-1]
+        lost = self.seq - seq - len(new)
         note = json.dumps({"lost": lost}).encode() + b"\n" if lost > 0 else b""
-        return note + b"".join(record.line for record in kept)
+        asked = (wanted or {}).items()
+        return note + b"".join(record.line for record in new if asked <= record.tags.items())
 
     async def wait(self) -> None:
         """Wait for the next event."""

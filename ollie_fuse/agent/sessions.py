@@ -76,21 +76,25 @@ class Sessions:
         name = check_name(given.get("name", [unused_name()])[0])
         if name in self.by_name:
             return self._reused(name, given)
-        session, settings = await self._prepared(name, given, cwd)
+        place = await self.places.check_cwd(given.get("cwd", [cwd or self.places.home])[0], cwd)
+        session, settings = await self._prepared(name, given, place)
         if name in self.by_name:  # it came while the disk was asked
             return self._reused(name, given)
         await self.stage.make(session.place, lambda: self._add(session, settings))
         return name
 
     async def create_named(self, name: str, cwd: str | None) -> None:
-        """Create a session with every default but its name, as ``mkdir`` does; raises as ``create``."""
-        self._add(*await self._prepared(check_name(name), {}, cwd))
+        """Create a session with every default but its name, for somebody in *cwd* (without links), as ``mkdir`` does.
 
-    async def _prepared(self, name: str, given: Given, cwd: str | None) -> tuple[Session, Settings]:
-        """Make a session that is in no table yet, and the settings of its first agent."""
+        Asks no disk, since the kernel locks the directory of all sessions meanwhile. Raises Invalid or Exists.
+        """
+        place = self.places.outside(cwd)
+        self._add(*await self._prepared(check_name(name), {}, place))
+
+    async def _prepared(self, name: str, given: Given, place: str) -> tuple[Session, Settings]:
+        """Make a session that works in *place* and is in no table yet, and the settings of its first agent."""
         settings = self._settings_of(given)
         env = parse_env(given.get("env", []))
-        place = await self.places.check_cwd(given.get("cwd", [cwd or self.places.home])[0], cwd)
         session = Session(
             name=name,
             cwd=place,

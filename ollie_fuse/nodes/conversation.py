@@ -19,6 +19,9 @@ REQUEST_LIMIT_BYTES = 1 << 20
 class Talk(Protocol):
     """What one open conversation file does; made at its open, ended by ``release``."""
 
+    is_taking: bool
+    """Whether ``answer`` takes what was written, so that only a read may ask for it."""
+
     async def write(self, data: bytes) -> None:
         """Take a piece of a request or refuse it by raising."""
 
@@ -129,6 +132,8 @@ class _ConversationHandle(Handle):
 
     async def awaited(self) -> tuple[Source, int] | None:
         if self._source is None:
+            if self._is_asked and self._talk.is_taking:
+                return None
             self._source = await self._answered()
             self._position = 0
             self._base = -1  # the next read says where it begins
@@ -188,6 +193,7 @@ class CommandTalk:
     """
 
     __slots__ = ("_answer", "_complete", "_pending", "_render", "_report", "_run")
+    is_taking = False
 
     def __init__(
         self,

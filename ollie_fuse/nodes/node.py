@@ -133,9 +133,9 @@ class Handle(ABC):
         return True
 
     async def awaited(self) -> tuple[Source, int] | None:
-        """Tell what the next read would wait for, and from where it would read; None when it would not wait at all.
+        """Tell what the next read would wait for, and from where it would read; None where a read has to come first.
 
-        A prompt that was written is taken by this as it is by a read: who polls for its reply wants it to be asked.
+        That is where nothing waits, and where a prompt was written that only a read (or the release) takes.
         """
         return None
 

@@ -6,7 +6,7 @@ import time
 from ollie_fuse.nodes import Directory
 
 _LISTED_S = 10.0
-"""How long a process that listed a directory may unlink what it saw; ``rm -r`` of a session takes milliseconds."""
+"""How long a process that listed a directory may unlink what it saw, and is taken to look around."""
 
 
 class Listings:
@@ -14,24 +14,34 @@ class Listings:
 
     def __init__(self) -> None:
         self._until: dict[tuple[int, int], float] = {}
+        """The end of each memory, in the order of their ends."""
 
     def add(self, pid: int, directory: Directory) -> None:
-        now = time.monotonic()
-        if len(self._until) > 1024:
-            self._until = {key: until for key, until in self._until.items() if until > now}
-        self._until[process_of(pid), directory.inode] = now + _LISTED_S
+        """Remember that a thread's process lists *directory* now."""
+        self._remember(process_of(pid), directory.inode)
+
+    def has(self, pid: int, directory: Directory) -> bool:
+        """Whether a thread's process listed *directory* of late."""
+        return self._is_remembered(process_of(pid), directory.inode)
 
     def is_first_look(self, pid: int, directory: Directory, inode: int) -> bool:
         """Whether a process that listed *directory* opens the file *inode* in it for the first time since."""
         process = process_of(pid)
-        if self._until.get((process, directory.inode), 0.0) <= time.monotonic():
+        if not self._is_remembered(process, directory.inode):
             return False
-        is_first = self._until.get((process, inode), 0.0) <= time.monotonic()
-        self._until[process, inode] = time.monotonic() + _LISTED_S
+        is_first = not self._is_remembered(process, inode)
+        self._remember(process, inode)
         return is_first
 
-    def has(self, pid: int, directory: Directory) -> bool:
-        return self._until.get((process_of(pid), directory.inode), 0.0) > time.monotonic()
+    def _remember(self, process: int, inode: int) -> None:
+        now = time.monotonic()
+        self._until.pop((process, inode), None)
+        self._until[process, inode] = now + _LISTED_S
+        while (oldest := next(iter(self._until))) and self._until[oldest] <= now:
+            del self._until[oldest]
+
+    def _is_remembered(self, process: int, inode: int) -> bool:
+        return self._until.get((process, inode), 0.0) > time.monotonic()
 
 
 def process_of(tid: int) -> int:

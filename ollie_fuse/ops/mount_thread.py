@@ -19,10 +19,12 @@ from ollie_fuse.errors import TimedOut
 _UTIME_NOW = (1 << 30) - 1  # utimensat(2)
 _UTIME_OMIT = (1 << 30) - 2
 _AT_FDCWD = -100
+_MOST_HUNG = 8
+"""How many threads may hang before no more are started."""
 
 
 class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))  # type: ignore[mutable-override]  # ctypes' own protocol
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))  # type: ignore[mutable-override]  # ctypes'
 
 
 def touch(path: str) -> None:
@@ -56,42 +58,57 @@ class _Call:
 
 
 class MountThread:
-    """Makes the calls one after the other; started with the first."""
+    """Makes calls one after the other, in a thread that is started with the first and replaced when one hangs."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self.is_hung = False
-        """Whether a call did not end in time and has not ended since."""
+        self._calls: queue.SimpleQueue[_Call] | None = None
+        self._hung = 0
+        self.tids: set[int] = set()
+        """The threads that were ever started: what they asked of the mount may still arrive."""
 
     @property
-    def tid(self) -> int | None:
-        """The thread's id, by which its requests are known; None before the first call."""
-        return self._thread.native_id if self._thread else None
+    def is_hung(self) -> bool:
+        """Whether so many calls hang that no more are made."""
+        return self._hung >= _MOST_HUNG
 
     async def call(self, function: Callable[..., object], *arguments: Any, limit_s: float) -> None:
         """Call *function* in the thread.
 
-        Raises what it raises, and TimedOut after *limit_s*: a call that has not begun by then is never made.
+        Raises what it raises, and TimedOut after *limit_s*: a call that has not begun by then is never made, and
+        one that has is left behind with its thread.
         """
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="own-mount", daemon=True)
-            self._thread.start()
+        if self.is_hung:
+            raise TimedOut("the mount does not answer its own daemon")
+        calls = self._calls or self._start()
         call = _Call(lambda: function(*arguments))
-        self._calls.put(call)
+        calls.put(call)
         with trio.move_on_after(limit_s):
             try:
                 await call.done.wait()
             finally:
                 call.is_wanted = False
-        self.is_hung = not call.done.is_set()
-        if self.is_hung:
+        if not call.done.is_set():
+            if self._calls is calls:
+                self._calls = None
+                self._hung += 1
             raise TimedOut("the mount did not answer its own daemon in time")
         if call.error is not None:
             raise call.error
 
-    def _run(self) -> None:
+    def _start(self) -> "queue.SimpleQueue[_Call]":
+        calls = self._calls = queue.SimpleQueue[_Call]()
+        started = threading.Event()
+        threading.Thread(target=self._run, args=(calls, started), name="own-mount", daemon=True).start()
+        started.wait()  # for its id: the next request may be its
+        return calls
+
+    def _run(self, calls: "queue.SimpleQueue[_Call]", started: threading.Event) -> None:
+        self.tids.add(threading.get_native_id())
+        started.set()
         while True:
-            call = self._calls.get()
+            call = calls.get()
             if call.is_wanted:
                 call.make()
+            if self._calls is not calls:  # replaced, while that call hung
+                self._hung -= 1
+                return

@@ -15,7 +15,7 @@ import select
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -207,11 +207,21 @@ class TreeOperations(pyfuse3.Operations):
 
     async def _set_size(self, node: Node, size: int, fh: int | None) -> None:
         opened = None if fh is None else self._handles.get(fh)
-        if opened is not None:
-            await opened.handle.set_size(size)
-        elif isinstance(node, File):
-            await node.check_mode(Opening(read=False, write=True))
-            await node.set_size(size)
+        with self._written(self.inodes.inode_of(node)):
+            if opened is not None:
+                await opened.handle.set_size(size)
+            elif isinstance(node, File):
+                await node.check_mode(Opening(read=False, write=True))
+                await node.set_size(size)
+
+    @contextlib.contextmanager
+    def _written(self, inode: int) -> Iterator[None]:
+        """Know that the kernel holds the lock of *inode* meanwhile."""
+        self._writes[inode] += 1
+        try:
+            yield
+        finally:
+            self._writes[inode] -= 1
 
     @_guard
     async def mkdir(
@@ -370,11 +380,8 @@ class TreeOperations(pyfuse3.Operations):
     @_guard
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         opened = self._handles[fh]
-        self._writes[opened.inode] += 1
-        try:
+        with self._written(opened.inode):
             await opened.handle.write(off, buf)
-        finally:
-            self._writes[opened.inode] -= 1
         opened.is_size_spoilt = True
         if not opened.handle.is_sized:
             self._loosen(opened.inode)  # the answer is read from where the write ended

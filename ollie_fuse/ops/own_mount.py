@@ -63,18 +63,21 @@ class OwnMount:
 
     def __init__(self, mountpoint: Path) -> None:
         self._mountpoint = mountpoint
-        self._thread = MountThread()
+        self._acts = MountThread()
+        self._touches = MountThread()
+        """Another thread: a touch may have to wait for a lock, and no act should stand behind it."""
         self._turn = trio.Lock()
         self._act: _Once | None = None
         self._dirty: dict[int, None] = {}
         """Inodes to touch, in the order in which they changed."""
+        self._takes_oldest = False
         self._wake = trio.lowlevel.ParkingLot()
         self._door: Door | None = None
         """The door while the mount may be used."""
 
     def is_own(self, tid: int) -> bool:
         """Whether a request comes from here."""
-        return tid == self._thread.tid
+        return tid in self._acts.tids or tid in self._touches.tids
 
     def arrived(self) -> None:
         """Do what the request of ours that just arrived is about; raises what it refuses with."""
@@ -98,11 +101,11 @@ class OwnMount:
     ) -> None:
         """Do *act* by a system call, or without one; the name of what is *gone* does not outlive it in the kernel."""
         once = _Once(act)
-        if self._door is not None and not self._thread.is_hung:
+        if self._door is not None and not self._acts.is_hung:
             async with self._turn:
                 self._act = once
                 try:
-                    await self._thread.call(function, *paths, limit_s=_ACT_S)
+                    await self._acts.call(function, *paths, limit_s=_ACT_S)
                 except (OSError, TimedOut):
                     pass  # the kernel would not, or not in time: what is wanted is done all the same
                 finally:
@@ -145,21 +148,26 @@ class OwnMount:
             self._door = None
 
     async def _next_due(self, touched: dict[int, float]) -> int:
-        """Wait for the first inode, in the order of their changes, that may be touched again; forget old times."""
-        now = trio.current_time()
-        for inode, last in list(touched.items()):
-            if now - last > _FILE_REST_S:
-                del touched[inode]
-        rested = [inode for inode in self._dirty if inode not in touched]
-        inode = rested[0] if rested else min(self._dirty, key=lambda each: touched[each])
-        if not rested:
+        """Wait for an inode that may be touched: in turns the one that waits longest and the one that changed last.
+
+        So a change is heard of soon although thousands of others wait, and none waits for ever.
+        """
+        rested_since = trio.current_time() - _FILE_REST_S
+        while (oldest := next(iter(touched), None)) is not None and touched[oldest] < rested_since:
+            del touched[oldest]
+        self._takes_oldest = not self._takes_oldest
+        order = self._dirty if self._takes_oldest else reversed(self._dirty)
+        inode = next((inode for inode in order if inode not in touched), None)
+        if inode is None:  # all that waits rests
+            inode = min(self._dirty, key=touched.__getitem__)
             await trio.sleep_until(touched[inode] + _FILE_REST_S)
         del self._dirty[inode]
+        touched.pop(inode, None)  # so that the table stays in the order of its times
         return inode
 
     async def _touch(self, path: str) -> None:
         """Touch one file; one that is gone, or a mount that does not answer, is left alone."""
         try:
-            await self._thread.call(touch, path, limit_s=_TOUCH_S)
+            await self._touches.call(touch, path, limit_s=_TOUCH_S)
         except (OSError, TimedOut):
             return

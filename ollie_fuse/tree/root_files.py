@@ -148,7 +148,7 @@ async def _run_root_lines(root: Root, text: str) -> str:
 
 
 def _root_ctl(root: Root) -> Node:
-    return command_file(root.settings, lambda text: _run_root_lines(root, text), report_nowhere, root.started)
+    return command_file(root.settings, lambda text: _run_root_lines(root, text), report_nowhere, root.settings_changed)
 
 
 def _events(root: Root) -> Node:
@@ -180,7 +180,7 @@ ROOT_FILES: Sequence[Row[Root]] = (
     Row(
         "events",
         "rw…",
-        "JSON lines: what happens to sessions and agents; write `since SEQ` first to resume",
+        "JSON lines of what happens; write `since SEQ` to resume, `type=… session=… agent=…` to choose",
         _events,
     ),
     Row(

@@ -33,6 +33,7 @@ class Root:
     """The commands of the root's ``ctl``."""
     settings: Callable[[], str]
     """Daemon settings as the lines that would set them."""
+    settings_changed: Stamp
     started: Stamp
 
     @property

@@ -1,8 +1,10 @@
 """What the open conversation files of the agent tree do: where a write becomes a prompt, and a read its reply."""
 
 import re
+from collections.abc import Mapping, Sequence
 
 from ollie_fuse.agent import (
+    EVENT_FILTERS,
     Agent,
     Draft,
     Events,
@@ -21,6 +23,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 class PromptTalk:
     """One open ``prompt``: everything written to it until its release, or its first read, is one prompt."""
+
+    is_taking = True
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -104,6 +108,8 @@ class _Request:
 class GenerateTalk:
     """One open ``generate``: a prompt is written, its answer read, and nothing is kept."""
 
+    is_taking = True
+
     def __init__(self, sessions: Sessions, cwd: str | None, usage: str) -> None:
         self._sessions = sessions
         self._cwd = cwd
@@ -138,6 +144,8 @@ class GenerateTalk:
 class StatewaitTalk:
     """One open ``statewait``: gives one line once the state differs from that at the open, or from what was written."""
 
+    is_taking = False
+
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._since = agent.seq
@@ -145,12 +153,11 @@ class StatewaitTalk:
 
     async def write(self, data: bytes) -> None:
         """Take ``idle`` or ``since SEQ``."""
-        words = data.decode(errors="replace").split()
-        match words:
+        match data.decode(errors="replace").split():
             case ["idle"]:
                 self._wanted = "idle"
-            case ["since", number] if _NUMBER.fullmatch(number):
-                self._since, self._wanted = int(number), None
+            case ["since", *numbers]:
+                self._since, self._wanted = past_seq(numbers, self._agent.seq), None
             case _:
                 raise Invalid("write `idle` or `since SEQ`")
 
@@ -206,23 +213,29 @@ def state_line(agent: Agent) -> bytes:
 
 
 class EventsTalk:
-    """One open ``events``: the events from its open on, or from ``since SEQ`` on."""
+    """One open ``events``: the events from its open on, or from ``since SEQ`` on, or those of some kind."""
+
+    is_taking = False
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._since = events.seq
+        self._wanted: dict[str, str] = {}
 
     async def write(self, data: bytes) -> None:
-        """Take ``since SEQ``."""
-        match data.decode(errors="replace").split():
-            case ["since", number] if _NUMBER.fullmatch(number):
-                self._since = int(number)
-            case _:
-                raise Invalid("write `since SEQ`")
+        """Take ``since SEQ`` and ``NAME=VALUE`` words."""
+        words = data.decode(errors="replace").split()
+        since = self._since
+        if words[:1] == ["since"]:
+            since, words = past_seq(words[1:2], self._events.seq), words[2:]
+        wanted = dict(word.partition("=")[::2] for word in words)
+        if (not words and since == self._since) or not wanted.keys() <= set(EVENT_FILTERS):
+            raise Invalid(f"write `since SEQ`, and words like {' '.join(f'{name}=…' for name in EVENT_FILTERS)}")
+        self._since, self._wanted = since, wanted
 
     async def answer(self) -> Source:
         """Give the stream."""
-        return _EventSource(self._events, self._since)
+        return _EventSource(self._events, self._since, self._wanted)
 
     async def flush(self) -> None:
         """Nothing."""
@@ -231,14 +244,24 @@ class EventsTalk:
         """Nothing."""
 
 
+def past_seq(words: Sequence[str], newest: int) -> int:
+    """Parse the number after ``since``; raises Invalid for none, and for one that is still to come."""
+    if not words or not _NUMBER.fullmatch(words[0]):
+        raise Invalid("since takes the number that was read last")
+    if int(words[0]) > newest:
+        raise Invalid(f"{words[0]} has not happened yet, the newest is {newest}: the daemon may have been restarted")
+    return int(words[0])
+
+
 class _EventSource:
     """A reader's own view of the events: holds no more than what it has not read yet."""
 
     is_whole = False
 
-    def __init__(self, events: Events, since: int) -> None:
+    def __init__(self, events: Events, since: int, wanted: Mapping[str, str]) -> None:
         self._events = events
         self._since = since
+        self._wanted = wanted
         self._start = 0
         self._pending = b""
 
@@ -252,7 +275,7 @@ class _EventSource:
         if offset < self._start:
             raise Invalid("what was read of events is gone; `since SEQ` gives it again")
         if offset >= len(self):
-            self._start, self._pending = offset, self._events.after(self._since)
+            self._start, self._pending = offset, self._events.after(self._since, self._wanted)
             self._since = self._events.seq
         return self.peek(offset, size) or None
 

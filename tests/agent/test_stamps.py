@@ -108,6 +108,7 @@ async def test_every_change_is_told(tmp_path: Path) -> None:
             status=lambda: "",
             verbs=no_verbs,
             settings=lambda: "",
+            settings_changed=Stamp(),
             started=Stamp(),
         )
         tree = build_tree(root)
