@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from ollie_fuse.errors import Exists, Invalid, NotPermitted
-from ollie_fuse.nodes.node import Attributes, Caller, Directory, Node, missing
+from ollie_fuse.nodes.node import Attributes, Caller, Directory, File, Node, missing
 from ollie_fuse.stamp import Stamp
 
 T = TypeVar("T")
@@ -35,6 +35,9 @@ class FixedDirectory(Directory):
 
     async def attributes(self) -> Attributes:
         return Attributes(0o700, 0, self.mtime_ns)
+
+    def fixed_files(self) -> Iterable[tuple[str, File]]:
+        return [(name, node) for name, node in self.children().items() if isinstance(node, File)]
 
     async def lookup(self, name: str) -> Node:
         try:

@@ -205,6 +205,10 @@ class Directory(Node):
     are_names_cached: ClassVar[bool] = False
     """Whether its names change only through the door or with the door's knowledge."""
 
+    def fixed_files(self) -> Iterable[tuple[str, File]]:
+        """List the files that are there as long as the directory is."""
+        return ()
+
     @abstractmethod
     async def lookup(self, name: str) -> Node:
         """Return the child of that name or raise NotFound."""

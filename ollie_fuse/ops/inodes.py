@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ollie_fuse.errors import Stale
-from ollie_fuse.nodes import Node
+from ollie_fuse.nodes import Directory, Node
 
 ROOT_INODE = 1
 CACHE_S = 86400.0
@@ -28,6 +28,8 @@ class _Known:
     is_cached: bool = False
     """Whether its attributes may stand in the kernel's cache now."""
     watcher: Callable[[], None] | None = None
+    files: tuple[int, ...] = ()
+    """Of a directory in use: its fixed files, which are known as long as it is."""
 
 
 class Inodes:
@@ -56,6 +58,22 @@ class Inodes:
 
     def remember(self, node: Node, parent: int, name: str) -> None:
         """Count one more reference that the kernel holds, to be given back by ``forget``."""
+        known = self._place(node, parent, name)
+        known.lookups += 1
+
+    def use(self, inode: int) -> None:
+        """Know the fixed files of a directory that somebody looked up or opened.
+
+        Its watchers hear of changes of all its files, also of those that the kernel has not looked up or has forgotten.
+        """
+        known = self._known[inode]
+        if isinstance(known.node, Directory) and not known.files:
+            files = list(known.node.fixed_files())
+            for name, file in files:
+                self._place(file, inode, name)
+            known.files = tuple(file.inode for _, file in files)
+
+    def _place(self, node: Node, parent: int, name: str) -> _Known:
         inode = self.inode_of(node)
         known = self._known.get(inode)
         if known is None:
@@ -64,7 +82,7 @@ class Inodes:
                 known.watcher = lambda: self._note_change(inode)
                 node.watch(known.watcher)
         known.parent, known.name = parent, name
-        known.lookups += 1
+        return known
 
     def rename(self, node: Node, parent: int, name: str) -> None:
         """Note where *node* is now."""
@@ -78,10 +96,21 @@ class Inodes:
         if known is None or inode == ROOT_INODE:
             return
         known.lookups -= count
-        if known.lookups <= 0:
-            del self._known[inode]
-            if known.watcher is not None:
-                known.node.unwatch(known.watcher)
+        known.told_size, known.is_cached = (known.told_size, known.is_cached) if known.lookups > 0 else (None, False)
+        self._drop_if_unused(inode)
+
+    def _drop_if_unused(self, inode: int) -> None:
+        known = self._known.get(inode)
+        if known is None or known.lookups > 0:
+            return
+        parent = self._known.get(known.parent)
+        if parent is not None and inode in parent.files:
+            return
+        del self._known[inode]
+        if known.watcher is not None:
+            known.node.unwatch(known.watcher)
+        for file in known.files:
+            self._drop_if_unused(file)
 
     def tell(self, inode: int, size: int) -> float:
         """Note what is about to be told of *inode*; return for how long the kernel may keep it, in seconds."""

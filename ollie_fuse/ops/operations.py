@@ -167,7 +167,9 @@ class TreeOperations(pyfuse3.Operations):
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         text = os.fsdecode(name)
         node = await self._directory(parent_inode).lookup(text)
-        return await self._looked_up(node, parent_inode, text)
+        entry = await self._looked_up(node, parent_inode, text)
+        self.inodes.use(entry.st_ino)
+        return entry
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:  # must not raise
         for inode, count in inode_list:
@@ -285,6 +287,7 @@ class TreeOperations(pyfuse3.Operations):
         directory = self._directory(inode)
         if directory.is_listing_tracked:
             self._listed.add(ctx.pid, directory)
+        self.inodes.use(inode)
         fh = self._new_fh()
         self._listings[fh] = _Listing(directory, inode)
         return fh

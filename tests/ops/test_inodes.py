@@ -83,3 +83,24 @@ def test_outdated_is_what_the_kernel_goes_by() -> None:
     table.inodes.tell(node.inode, 1)
     assert not table.inodes.is_outdated(node.inode, 1)
     assert table.inodes.is_outdated(node.inode, 2)
+
+
+def test_files_of_a_directory_in_use_are_heard_of() -> None:
+    """A change of a file that the kernel never looked up, or forgot, is heard of while its directory is known."""
+    table, stamp = Table(), Stamp()
+    file = TextFile(lambda: "x", stamp)
+    folder = FixedDirectory(lambda: {"x": file}, Stamp())
+    table.inodes.remember(folder, ROOT_INODE, "a")
+    stamp.touch()
+    assert table.changed == []
+    table.inodes.use(folder.inode)
+    stamp.touch()
+    table.inodes.remember(file, folder.inode, "x")
+    table.inodes.forget(file.inode, 1)
+    stamp.touch()
+    assert table.changed == [file.inode] * 2
+    assert table.inodes.names_of(file.inode) == ["a", "x"]
+    table.inodes.forget(folder.inode, 1)
+    stamp.touch()
+    assert table.changed == [file.inode] * 2
+    assert len(table.inodes) == 1
