@@ -58,7 +58,7 @@ class Daemon:
             "agents": len(agents),
             **{f"agents_{state.split(':')[0]}": count for state, count in sorted(states.items())},
             "blocked_readers": self.mount.blocked_readers if self.mount else 0,
-            "memory_kib": resident_kib(),
+            "memory_mib": resident_kib() // 1024,
             "config_mistakes": len(self.backends.mistakes),
         }
         return "".join(f"{key}={value}\n" for key, value in rows.items())

@@ -102,7 +102,10 @@ class Session:
     """Touched with everything about the session."""
     created: Stamp = field(default_factory=Stamp)
     changed: Stamp = field(init=False)
-    """Of cwd, title, env or name."""
+    """Of cwd, title, env or name; each of the first three has its own too."""
+    cwd_changed: Stamp = field(init=False)
+    title_changed: Stamp = field(init=False)
+    env_changed: Stamp = field(init=False)
     rows_changed: Stamp = field(init=False)
     """Of what lists show of its agents."""
     usage_changed: Stamp = field(init=False)
@@ -112,6 +115,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.changed = Stamp(self.sessions_changed)
+        self.cwd_changed, self.title_changed, self.env_changed = (Stamp(self.changed) for _ in range(3))
         self.rows_changed = Stamp(self.sessions_changed)
         self.usage_changed = Stamp(self.rows_changed)
         self.members_changed = Stamp(self.usage_changed)
@@ -146,7 +150,7 @@ class Session:
     async def set_cwd(self, path: str) -> None:
         """Work elsewhere; waits for the disk, raises as ``Places.check_cwd`` does."""
         self.cwd = await self.places.check_cwd(path)
-        self.touch()
+        self.cwd_changed.touch()
         for agent in self.agents.values():
             agent.touch(Topic.SETTINGS)
 
@@ -155,12 +159,12 @@ class Session:
         if "\n" in title or "\0" in title:
             raise Invalid("a title is one line of text")
         self.title = title
-        self.touch()
+        self.title_changed.touch()
 
     async def set_env(self, text: str) -> None:
         """Replace the environment of its tools by ``KEY=VALUE`` lines."""
         self.env = parse_env(text.split("\n"))
-        self.touch()
+        self.env_changed.touch()
 
     def create_agent(self, name: str, settings: Settings) -> Agent:
         """Make an agent and run it; raises Invalid for the name, Exists when it is taken, NotFound once killed."""

@@ -34,7 +34,7 @@ async def _title(subject: Subject, arguments: Sequence[str]) -> str:
 
 async def _env(subject: Subject, arguments: Sequence[str]) -> str:
     subject.session.env |= parse_env([arguments[0]])
-    subject.session.touch()
+    subject.session.env_changed.touch()
     return ""
 
 

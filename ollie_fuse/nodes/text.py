@@ -1,5 +1,6 @@
 """Files that hold text: rendered from values, or a small value that can be set."""
 
+import time
 from collections.abc import Awaitable, Callable
 
 from ollie_fuse.errors import Invalid, OllieError, TooLarge
@@ -19,15 +20,25 @@ def encode_text(text: str) -> bytes:
 class TextFile(File):
     """Text rendered from other values, read-only; one rendering an open file."""
 
-    __slots__ = ("_mode", "_render")
+    __slots__ = ("_last", "_mode", "_render")
 
     def __init__(self, render: Callable[[], str], stamp: Stamp | None, *, is_executable: bool = False) -> None:
         super().__init__(stamp)
         self._render = render
         self._mode = 0o500 if is_executable else 0o400
+        self._last = ("", 0)
 
     async def attributes(self) -> Attributes:
-        return Attributes(self._mode, len(encode_text(self._render())), self.mtime_ns)
+        text = self._render()
+        return Attributes(
+            self._mode, len(encode_text(text)), self.mtime_ns if self.is_watchable else self._seen_ns(text)
+        )
+
+    def _seen_ns(self, text: str) -> int:
+        """Return when what nobody tells of was first seen to be *text*."""
+        if text != self._last[0]:
+            self._last = (text, time.time_ns())
+        return self._last[1]
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         return _SnapshotHandle(self._render)

@@ -25,13 +25,13 @@ class Listings:
         return self._is_remembered(process_of(pid), directory.inode)
 
     def is_first_look(self, pid: int, directory: Directory, inode: int) -> bool:
-        """Whether a process that listed *directory* opens the file *inode* in it for the first time since."""
+        """Whether a process that listed *directory* of late has read nothing of the file *inode* in it since."""
         process = process_of(pid)
-        if not self._is_remembered(process, directory.inode):
-            return False
-        is_first = not self._is_remembered(process, inode)
-        self._remember(process, inode)
-        return is_first
+        return self._is_remembered(process, directory.inode) and not self._is_remembered(process, inode)
+
+    def note_look(self, pid: int, inode: int) -> None:
+        """Remember that a thread's process has read the file *inode*."""
+        self._remember(process_of(pid), inode)
 
     def _remember(self, process: int, inode: int) -> None:
         now = time.monotonic()

@@ -60,23 +60,25 @@ async def open_mount(root: Directory, mountpoint: Path, own_mount: OwnMount) -> 
     operations = TreeOperations(root, own_mount)
     _init(operations, mountpoint)
     mount = Mount(operations.waits)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(mount.run)
-            watch = functools.partial(run_interrupt_watch, timeout_s=request_timeout_s())
-            nursery.start_soon(watch, operations.waits, mountpoint)
-            nursery.start_soon(operations.polls.run)
-            nursery.start_soon(own_mount.run_touches, operations)
-            try:
-                yield mount
-            finally:
-                with trio.move_on_after(_DRAIN_S, shield=True):
-                    await operations.waits.close()
-                nursery.cancel_scope.cancel()
-    finally:
-        pyfuse3.close()
-        with trio.move_on_after(_DRAIN_S, shield=True):
-            await operations.release_all()
+    with operations.without_stalls():
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(mount.run)
+                watch = functools.partial(run_interrupt_watch, timeout_s=request_timeout_s())
+                nursery.start_soon(watch, operations.waits, mountpoint)
+                nursery.start_soon(operations.polls.run)
+                nursery.start_soon(own_mount.run_touches, operations)
+                try:
+                    yield mount
+                finally:
+                    with trio.move_on_after(_DRAIN_S, shield=True):
+                        await operations.waits.close()
+                    nursery.cancel_scope.cancel()
+        finally:
+            operations.close()
+            pyfuse3.close()
+            with trio.move_on_after(_DRAIN_S, shield=True):
+                await operations.release_all()
 
 
 def _init(operations: TreeOperations, mountpoint: Path) -> None:

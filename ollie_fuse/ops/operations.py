@@ -16,6 +16,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -28,6 +29,7 @@ from ollie_fuse.ops.inodes import CACHE_S, Inodes
 from ollie_fuse.ops.own_mount import OwnMount
 from ollie_fuse.ops.page_cache import PageCacheRefusal, loosen
 from ollie_fuse.ops.polls import Polls, is_ready
+from ollie_fuse.ops.stalls import StallGuard
 from ollie_fuse.ops.waits import OpenFile, Waits
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,9 @@ log = logging.getLogger(__name__)
 _BLOCK_BYTES = 512
 _SLOW_S = 0.05
 """A handler that takes longer keeps others in state D, where the kernel holds an inode's lock for it."""
+
+_stalls = StallGuard()
+"""One a process, as pyfuse3's session is, and its signals are."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +51,7 @@ def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutin
 
     @functools.wraps(handler)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        _stalls.note()
         began = time.monotonic()
         try:
             return await handler(*args, **kwargs)
@@ -73,6 +79,8 @@ class _OpenFile:
     refusal: PageCacheRefusal
     is_size_spoilt: bool
     """Whether O_TRUNC or a write left the kernel with a size of its own making, since the last flush."""
+    note_look: Callable[[], None] | None = None
+    """Called at the first read of one who only looks around: some programs open a file once more before they read."""
 
 
 class _Listing:
@@ -93,7 +101,8 @@ class TreeOperations(pyfuse3.Operations):
         super().__init__()
         self.waits = Waits()
         self.polls = Polls()
-        self.inodes = Inodes(root, _invalidate, self._note_change)
+        self.inodes = Inodes(root, self._invalidate, self._note_change)
+        self._is_mounted = True
         self._own_mount = own_mount
         self._handles: dict[int, _OpenFile] = {}
         self._writes: Counter[int] = Counter()
@@ -117,8 +126,13 @@ class TreeOperations(pyfuse3.Operations):
         return node
 
     def _note_change(self, inode: int) -> None:
+        _stalls.note()
         if isinstance(self.inodes.node(inode), File):
             self._own_mount.mark(inode)
+
+    def without_stalls(self) -> AbstractContextManager[None]:
+        """Let no vanished request stop the loop meanwhile."""
+        return _stalls.opened()
 
     def _new_fh(self) -> int:
         self._last_fh += 1
@@ -326,30 +340,54 @@ class TreeOperations(pyfuse3.Operations):
         file = self._file(inode)
         opening = _opening_of(flags)
         await file.check_mode(opening)
+        looker = None
         if file.may_wait_for_ever and not opening.write and self._is_looking(inode, ctx):
-            handle = await file.open_to_look()
-        else:
-            handle = await file.open(opening, self._caller(ctx))
+            looker = functools.partial(self._listed.note_look, ctx.pid, inode)
+        handle = await (file.open(opening, self._caller(ctx)) if looker is None else file.open_to_look())
         if self.inodes.is_outdated(inode, (await file.attributes()).size):
             self._loosen(inode)
-        return self._opened(handle, inode, flags, ctx)
+        return self._opened(handle, inode, flags, ctx, looker)
 
     def _is_looking(self, inode: int, ctx: pyfuse3.RequestContext) -> bool:
         """Whether the opener looks around, as grep -r, tar and backups do: it listed the directory just before."""
         parent = self.inodes.node(self.inodes.parent_of(inode))
         return isinstance(parent, Directory) and self._listed.is_first_look(ctx.pid, parent, inode)
 
+    def _invalidate(self, inode: int) -> None:
+        """Take an inode's attributes out of the kernel's cache."""
+        if self._is_mounted:
+            with _told_in_vain():
+                pyfuse3.invalidate_inode(inode, attr_only=True)
+
     def _loosen(self, inode: int) -> None:
         """Let nobody rely on the size that the kernel has of *inode*."""
-        loosen(pyfuse3.notify_store, inode)
+        if self._is_mounted:
+            with _told_in_vain():
+                loosen(pyfuse3.notify_store, inode)
         self.inodes.drop_attributes(inode)
 
-    def _opened(self, handle: Handle, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+    def close(self) -> None:
+        """Tell the kernel nothing more: there is no mount any longer."""
+        self._is_mounted = False
+
+    def _opened(
+        self,
+        handle: Handle,
+        inode: int,
+        flags: int,
+        ctx: pyfuse3.RequestContext,
+        looker: Callable[[], None] | None = None,
+    ) -> pyfuse3.FileInfo:
         fh = self._new_fh()
         told = OpenFile(fh=fh, inode=inode, opener=ctx.pid, is_nonblocking=bool(flags & os.O_NONBLOCK))
         wait = functools.partial(self.waits.wait, told)
         self._handles[fh] = _OpenFile(
-            handle, inode, wait, PageCacheRefusal(ctx.pid, inode), is_size_spoilt=bool(flags & os.O_TRUNC)
+            handle,
+            inode,
+            wait,
+            PageCacheRefusal(ctx.pid, inode),
+            is_size_spoilt=bool(flags & os.O_TRUNC),
+            note_look=looker,
         )
         return pyfuse3.FileInfo(fh=fh, direct_io=True, keep_cache=False)
 
@@ -365,6 +403,9 @@ class TreeOperations(pyfuse3.Operations):
     @_guard
     async def read(self, fh: int, off: int, size: int) -> bytes:
         opened = self._handles[fh]
+        if opened.note_look is not None:
+            opened.note_look()
+            opened.note_look = None
         if not opened.handle.is_sized:
             opened.refusal.check(off, size)
         return await opened.handle.read(off, size, opened.wait)
@@ -377,7 +418,7 @@ class TreeOperations(pyfuse3.Operations):
         if awaited is None or is_ready(*awaited):
             return select.POLLIN | select.POLLOUT
         if poll_handle is not None:
-            self.polls.add(fh, poll_handle.notify, *awaited)
+            self.polls.add(fh, functools.partial(_notify, poll_handle), *awaited)
         return select.POLLOUT
 
     @_guard
@@ -401,7 +442,7 @@ class TreeOperations(pyfuse3.Operations):
     def drop_name(self, names: Sequence[str]) -> None:
         """See ``Door``; the kernel wants the parent's lock for it, so a thread of pyfuse3's waits for that."""
         parent = self.inodes.inode_at(names[:-1])
-        if parent is not None:
+        if parent is not None and self._is_mounted:
             pyfuse3.invalidate_entry_async(parent, os.fsencode(names[-1]), ignore_enoent=True)
 
     @_guard
@@ -440,10 +481,19 @@ class TreeOperations(pyfuse3.Operations):
         self._handles.clear()
 
 
-def _invalidate(inode: int) -> None:
-    """Take an inode's attributes out of the kernel's cache; it may have forgotten the inode by itself."""
-    with contextlib.suppress(FileNotFoundError):
-        pyfuse3.invalidate_inode(inode, attr_only=True)
+def _notify(poll_handle: pyfuse3.PollHandle) -> None:
+    with _told_in_vain():
+        poll_handle.notify()
+
+
+@contextlib.contextmanager
+def _told_in_vain() -> Iterator[None]:
+    """Let the kernel not care: it has forgotten the inode by itself, or somebody has just unmounted everything."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTCONN):
+            raise
 
 
 def _opening_of(flags: int) -> Opening:

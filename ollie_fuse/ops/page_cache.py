@@ -12,7 +12,6 @@ cannot be seen, the size asked for: measured on Linux 6.18, offset 0 for the who
 for one page.
 """
 
-import contextlib
 import platform
 from collections.abc import Callable
 from typing import Literal
@@ -37,8 +36,7 @@ class PageCacheRefused(OllieError):
 
 def loosen(store: Callable[[int, int, bytes], None], inode: int) -> None:
     """Make the size that the kernel goes by larger than anything; *store* is pyfuse3's ``notify_store``."""
-    with contextlib.suppress(FileNotFoundError):  # the kernel has forgotten the inode
-        store(inode, _FAR, b"\0")
+    store(inode, _FAR, b"\0")
 
 
 class PageCacheRefusal:

@@ -21,6 +21,7 @@ from ollie_fuse.nodes import (
     ValueFile,
     command_file,
 )
+from ollie_fuse.stamp import Stamp
 from ollie_fuse.tree.agent_files import agent_directory
 from ollie_fuse.tree.row import Row, SessionPlace, new_file, render_cost, report_nowhere, tabbed
 
@@ -88,22 +89,31 @@ def _session_ctl(place: SessionPlace) -> Node:
 
 
 def _session_value(
-    get: Callable[[Session], str], put: Callable[[Session, str], Awaitable[None]]
+    get: Callable[[Session], str],
+    put: Callable[[Session, str], Awaitable[None]],
+    stamp: Callable[[Session], Stamp],
 ) -> Callable[[SessionPlace], Node]:
     return lambda place: ValueFile(
-        lambda: get(place.session), lambda text: put(place.session, text), place.session.changed
+        lambda: get(place.session), lambda text: put(place.session, text), stamp(place.session)
     )
 
 
 SESSION_FILES: Sequence[Row[SessionPlace]] = (
     Row("ctl", "rw", f"settings as lines; verbs: {', '.join(names_of(SESSION_VERBS))}", _session_ctl),
-    Row("cwd", "rw", "the working directory", _session_value(lambda s: s.cwd, Session.set_cwd)),
-    Row("title", "rw", "one line for people", _session_value(lambda s: s.title, Session.set_title)),
+    Row(
+        "cwd", "rw", "the working directory", _session_value(lambda s: s.cwd, Session.set_cwd, lambda s: s.cwd_changed)
+    ),
+    Row(
+        "title",
+        "rw",
+        "one line for people",
+        _session_value(lambda s: s.title, Session.set_title, lambda s: s.title_changed),
+    ),
     Row(
         "env",
         "rw",
         "KEY=VALUE lines for its tools",
-        _session_value(lambda s: render_env(s.env), Session.set_env),
+        _session_value(lambda s: render_env(s.env), Session.set_env, lambda s: s.env_changed),
     ),
     Row(
         "usage",

@@ -225,11 +225,10 @@ class EventsTalk:
     async def write(self, data: bytes) -> None:
         """Take ``since SEQ`` and ``NAME=VALUE`` words."""
         words = data.decode(errors="replace").split()
-        since = self._since
-        if words[:1] == ["since"]:
-            since, words = past_seq(words[1:2], self._events.seq), words[2:]
-        wanted = dict(word.partition("=")[::2] for word in words)
-        if (not words and since == self._since) or not wanted.keys() <= set(EVENT_FILTERS):
+        has_since = words[:1] == ["since"]
+        since = past_seq(words[1:2], self._events.seq) if has_since else self._since
+        wanted = dict(word.partition("=")[::2] for word in words[2 * has_since :])
+        if not words or not wanted.keys() <= set(EVENT_FILTERS):
             raise Invalid(f"write `since SEQ`, and words like {' '.join(f'{name}=…' for name in EVENT_FILTERS)}")
         self._since, self._wanted = since, wanted
 

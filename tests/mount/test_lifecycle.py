@@ -171,3 +171,18 @@ def test_secrets_are_shown_nowhere(own_world: World) -> None:
     told = files + own_world.run("ollie-fuse", "doctor").stdout.decode() + own_world.log.read_text(encoding="utf-8")
     assert secret not in told
     own_world.stop()
+
+
+def test_end_of_a_busy_tree_that_was_looked_at(own_world: World) -> None:
+    """With turns running, prompts queued and every attribute in the kernel's cache the daemon still ends with 0."""
+    own_world.start()
+    script = """
+    for n in 1 2 3; do
+        mkdir $m/session/s$n; a=$m/session/s$n/agent/main
+        echo '@fake hold' > $a/prompt; echo next > $a/prompt
+    done
+    ls -lR $m > /dev/null
+    """
+    own_world.out(script)
+    assert own_world.stop() == 0
+    assert own_world.new_troubles() == []
