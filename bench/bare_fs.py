@@ -1,4 +1,4 @@
-"""The yardstick: the smallest filesystem that pyfuse3 can serve, one directory with one file of 1 MiB."""
+"""The yardstick: the smallest filesystem that pyfuse3 can serve, one directory with files of 1 MiB."""
 
 import errno
 import os
@@ -10,11 +10,11 @@ import pyfuse3
 import trio
 
 DATA = b"x" * (1 << 20)
-FILE_INODE = 2
+NAMES = [b"file", *(b"file%d" % n for n in range(1, 20))]
 
 
 class BareOperations(pyfuse3.Operations):
-    """One constant file; nothing is cached."""
+    """Constant files; nothing is cached."""
 
     def _entry(self, inode: int) -> pyfuse3.EntryAttributes:
         entry = pyfuse3.EntryAttributes()
@@ -29,16 +29,17 @@ class BareOperations(pyfuse3.Operations):
         return self._entry(inode)
 
     async def lookup(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        if name != b"file":
+        if name not in NAMES:
             raise pyfuse3.FUSEError(errno.ENOENT)
-        return self._entry(FILE_INODE)
+        return self._entry(2 + NAMES.index(name))
 
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         return inode
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        if start_id == 0:
-            pyfuse3.readdir_reply(token, b"file", self._entry(FILE_INODE), 1)
+        for number, name in enumerate(NAMES[start_id:], start_id + 1):
+            if not pyfuse3.readdir_reply(token, name, self._entry(1 + number), number):
+                return
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         return pyfuse3.FileInfo(fh=inode, direct_io=True)

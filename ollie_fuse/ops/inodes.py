@@ -7,6 +7,7 @@ inode is held for it), so it happens in the very step that changes them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ollie_fuse.errors import Stale
 from ollie_fuse.nodes import Directory, Node
@@ -16,8 +17,12 @@ CACHE_S = 86400.0
 """As good as for ever: what is cached is taken out when it changes."""
 
 
+E = TypeVar("E")
+"""How the door spells attributes."""
+
+
 @dataclass(slots=True)
-class _Known:
+class _Known(Generic[E]):
     """One inode: the references that the kernel holds, and the last name it was looked up by."""
 
     node: Node
@@ -27,19 +32,21 @@ class _Known:
     told_size: int | None = None
     is_cached: bool = False
     """Whether its attributes may stand in the kernel's cache now."""
+    entry: E | None = None
+    """The attributes as they were last told, as long as nothing changed."""
     watcher: Callable[[], None] | None = None
     files: tuple[int, ...] = ()
     """Of a directory in use: its fixed files, which are known as long as it is."""
 
 
-class Inodes:
+class Inodes(Generic[E]):
     """The table. *invalidate* takes an inode's attributes out of the cache; *changed* hears of each change too."""
 
     def __init__(self, root: Node, invalidate: Callable[[int], None], changed: Callable[[int], None]) -> None:
         self._root = root
         self._invalidate = invalidate
         self._changed = changed
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _Known[E]] = {}
         self.remember(root, ROOT_INODE, "")
 
     def __len__(self) -> int:
@@ -73,7 +80,7 @@ class Inodes:
                 self._place(file, inode, name)
             known.files = tuple(file.inode for _, file in files)
 
-    def _place(self, node: Node, parent: int, name: str) -> _Known:
+    def _place(self, node: Node, parent: int, name: str) -> _Known[E]:
         inode = self.inode_of(node)
         known = self._known.get(inode)
         if known is None:
@@ -112,13 +119,20 @@ class Inodes:
         for file in known.files:
             self._drop_if_unused(file)
 
-    def tell(self, inode: int, size: int) -> float:
+    def entry_of(self, inode: int) -> E | None:
+        """Return what was last told of *inode* if it still is so."""
+        known = self._known.get(inode)
+        return known.entry if known else None
+
+    def tell(self, inode: int, size: int, entry: E) -> float:
         """Note what is about to be told of *inode*; return for how long the kernel may keep it, in seconds."""
         known = self._known.get(inode)
         if known is None:
             return 0.0
         known.told_size = size
         known.is_cached = known.watcher is not None
+        if known.is_cached:
+            known.entry = entry
         return CACHE_S if known.is_cached else 0.0
 
     def drop_attributes(self, inode: int) -> None:
@@ -164,6 +178,7 @@ class Inodes:
 
     def _note_change(self, inode: int) -> None:
         known = self._known[inode]
+        known.entry = None
         if known.is_cached:
             known.is_cached = False
             self._invalidate(inode)

@@ -101,7 +101,7 @@ class TreeOperations(pyfuse3.Operations):
         super().__init__()
         self.waits = Waits()
         self.polls = Polls()
-        self.inodes = Inodes(root, self._invalidate, self._note_change)
+        self.inodes: Inodes[pyfuse3.EntryAttributes] = Inodes(root, self._invalidate, self._note_change)
         self._is_mounted = True
         self._own_mount = own_mount
         self._handles: dict[int, _OpenFile] = {}
@@ -145,6 +145,9 @@ class TreeOperations(pyfuse3.Operations):
 
     async def _entry(self, node: Node) -> pyfuse3.EntryAttributes:
         """Make the attributes of *node*; whether the kernel may keep them is ``_told``'s to say."""
+        kept = self.inodes.entry_of(self.inodes.inode_of(node))
+        if kept is not None:
+            return kept
         told = await node.attributes()
         entry = pyfuse3.EntryAttributes()
         is_directory = isinstance(node, Directory)
@@ -162,7 +165,7 @@ class TreeOperations(pyfuse3.Operations):
 
     def _told(self, entry: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
         """Note that *entry* is told now, in the same step, and let the kernel keep what it may."""
-        entry.attr_timeout = self.inodes.tell(entry.st_ino, entry.st_size)
+        entry.attr_timeout = self.inodes.tell(entry.st_ino, entry.st_size, entry)
         return entry
 
     def _named(
@@ -424,8 +427,11 @@ class TreeOperations(pyfuse3.Operations):
     @_guard
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         opened = self._handles[fh]
-        with self._written(opened.inode):
+        self._writes[opened.inode] += 1  # `_written` by hand: this is the hot path
+        try:
             await opened.handle.write(off, buf)
+        finally:
+            self._writes[opened.inode] -= 1
         opened.is_size_spoilt = True
         if not opened.handle.is_sized:
             self._loosen(opened.inode)  # the answer is read from where the write ended

@@ -15,7 +15,7 @@ class Table:
         self.invalidated: list[int] = []
         self.changed: list[int] = []
         self.root = FixedDirectory(dict, Stamp())
-        self.inodes = Inodes(self.root, self.invalidated.append, self.changed.append)
+        self.inodes: Inodes[str] = Inodes(self.root, self.invalidated.append, self.changed.append)
 
 
 def test_cached_attributes_are_taken_back_once_a_change() -> None:
@@ -25,12 +25,14 @@ def test_cached_attributes_are_taken_back_once_a_change() -> None:
     table.inodes.remember(node, ROOT_INODE, "x")
     stamp.touch()
     assert table.invalidated == []
-    assert table.inodes.tell(node.inode, 1) == CACHE_S
+    assert table.inodes.tell(node.inode, 1, "told") == CACHE_S
+    assert table.inodes.entry_of(node.inode) == "told"
     for _ in range(3):
         stamp.touch()
     assert table.invalidated == [node.inode]
+    assert table.inodes.entry_of(node.inode) is None
     assert table.changed == [node.inode] * 4
-    table.inodes.tell(node.inode, 1)
+    table.inodes.tell(node.inode, 1, "told")
     stamp.touch()
     assert table.invalidated == [node.inode] * 2
 
@@ -40,7 +42,7 @@ def test_what_tells_nothing_of_its_changes_is_not_cached() -> None:
     table = Table()
     node = TextFile(lambda: "x", None)
     table.inodes.remember(node, ROOT_INODE, "x")
-    assert table.inodes.tell(node.inode, 1) == 0
+    assert table.inodes.tell(node.inode, 1, "told") == 0
 
 
 def test_references_are_counted() -> None:
@@ -80,7 +82,7 @@ def test_outdated_is_what_the_kernel_goes_by() -> None:
     table = Table()
     node = TextFile(lambda: "x", Stamp())
     table.inodes.remember(node, ROOT_INODE, "x")
-    table.inodes.tell(node.inode, 1)
+    table.inodes.tell(node.inode, 1, "told")
     assert not table.inodes.is_outdated(node.inode, 1)
     assert table.inodes.is_outdated(node.inode, 2)
 
