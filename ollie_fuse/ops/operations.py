@@ -35,8 +35,9 @@ from ollie_fuse.ops.waits import OpenFile, Waits
 log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 512
+_LOCKED = frozenset({"write", "setattr", "create", "mkdir", "rmdir", "unlink", "rename"})
+"""The handlers for which the kernel holds an inode's lock, so that a slow one keeps others in state D."""
 _SLOW_S = 0.05
-"""A handler that takes longer keeps others in state D, where the kernel holds an inode's lock for it."""
 
 _stalls = StallGuard()
 """One a process, as pyfuse3's session is, and its signals are."""
@@ -47,7 +48,7 @@ R = TypeVar("R")
 
 def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Let nothing but FUSEError leave *handler*; what is unexpected is logged with its traceback, what is slow too."""
-    may_wait = handler.__name__ == "read"
+    has_lock = handler.__name__ in _LOCKED
 
     @functools.wraps(handler)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,7 +64,7 @@ def _guard(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutin
             raise pyfuse3.FUSEError(errno_of(exc)) from None
         finally:
             took_s = time.monotonic() - began
-            if took_s > _SLOW_S and not may_wait:
+            if took_s > _SLOW_S and has_lock:
                 log.warning("%s took %.0f ms; the kernel holds locks meanwhile", handler.__name__, took_s * 1e3)
 
     return guarded

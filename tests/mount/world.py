@@ -10,6 +10,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 START_S = 20.0
+SLOW_HANDLER = "; the kernel holds locks meanwhile"
 BACKENDS = """\
 [fake]
 url = {url}
@@ -98,7 +99,11 @@ class World:
         return done.stdout.decode()
 
     def new_troubles(self) -> list[str]:
-        """Return the warnings and tracebacks that the daemon logged since the last call."""
+        """Return the warnings and tracebacks that the daemon logged since the last call.
+
+        Slow handlers apart, of which a loaded machine has some: test_hanging.py is about them.
+        """
         text = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
         fresh, self.log_seen = text[self.log_seen :], len(text)
-        return [line for line in fresh.splitlines() if not line.startswith(("INFO", "DEBUG"))]
+        lines = (line for line in fresh.splitlines() if not line.startswith(("INFO", "DEBUG")))
+        return [line for line in lines if not line.endswith(SLOW_HANDLER)]
