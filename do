@@ -73,6 +73,14 @@ busybox      busybox           busybox             busybox           busybox    
 dash         dash              dash                dash              dash                         dash
 zsh          zsh               zsh                 zsh               zsh                          zsh
 uutils       rust-coreutils    uutils-coreutils    uutils-coreutils  uutils-coreutils             uutils-coreutils
+vim          vim               vim-enhanced        vim               vim                          vim
+ed           ed                ed                  ed                ed                           ed
+less         less              less                less              less                         less
+rg           ripgrep           ripgrep             ripgrep           ripgrep                      ripgrep
+rsync        rsync             rsync               rsync             rsync                        rsync
+inotifywait  inotify-tools     inotify-tools       inotify-tools     inotify-tools                inotify-tools
+entr         entr              entr                entr              entr                         entr
+strace       strace            strace              strace            strace                       strace
 END
 }
 
@@ -185,7 +193,9 @@ need_system() { # what the package is built with and runs with
 }
 
 missing_to_test() {
-    for program in busybox dash zsh; do has "$program" || echo "$program"; done
+    for program in busybox dash zsh vim ed less rg rsync inotifywait entr strace; do
+        has "$program" || echo "$program"
+    done
     has_uutils || echo uutils
 }
 
