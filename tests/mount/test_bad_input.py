@@ -220,7 +220,7 @@ def test_kill_ends_readers(world: World) -> None:
     script = f"""
     echo '@fake hold' > {agent}/prompt; echo queued > {agent}/prompt
     cat {agent}/reply & one=$!; cat {agent}/statewait & two=$!
-    until [ "$(sed -n s/blocked_readers=//p $m/status)" = 2 ]; do :; done
+    until_blocked 2
     exec 3>{agent}/prompt
     echo kill > {agent}/ctl
     wait $one; echo $?; wait $two; echo $?

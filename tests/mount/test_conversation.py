@@ -190,7 +190,7 @@ def test_statewait(world: World, agent: str) -> None:
     gate = world.home / f"wait-{agent.replace('/', '_')}"
     script = f"""
     cat {agent}/statewait > {world.home}/first & waiter=$!
-    until [ "$(sed -n s/blocked_readers=//p $m/status)" = 1 ]; do :; done
+    until_blocked 1
     printf '@fake until {gate}\\n@fake say x\\n' > {agent}/prompt
     wait $waiter; cat {world.home}/first
     exec 3<>{agent}/statewait; echo since 0 >&3; cat <&3

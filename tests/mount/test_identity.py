@@ -59,7 +59,7 @@ def test_resumed_prompt_gives_its_reply_on_its_own_file(world: World, agent: str
     rm -f {gate}; echo '@fake until {gate}' > {agent}/prompt
     exec 4<>{agent}/prompt; echo second >&4
     cat <&4 & reader=$!
-    until [ "$(sed -n s/blocked_readers=//p $m/status)" = 1 ]; do :; done
+    until_blocked 1
     echo stop > {agent}/ctl; wait $reader; echo "held $?"
     grep -c held {agent}/error
     touch {gate}; echo resume > {agent}/ctl; cat <&4 | tail -n 1
@@ -73,7 +73,7 @@ def test_dropped_prompt_leaves_the_last_reply(world: World, agent: str) -> None:
     script = f"""
     rm -f {gate}; printf '@fake until {gate}\\n@fake say first\\n' > {agent}/prompt; echo second > {agent}/prompt
     cat {agent}/reply & reader=$!
-    until [ "$(sed -n s/blocked_readers=//p $m/status)" = 1 ]; do :; done
+    until_blocked 1
     echo drop 2 > {agent}/queue; wait $reader; echo $?
     touch {gate}; cat {agent}/reply
     """

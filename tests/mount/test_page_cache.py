@@ -69,7 +69,7 @@ def test_stream_that_waits_is_never_filled(world: World, agent: str, name: str) 
     script = f"""
     exec 3<{agent}/{name}
     busybox cat <&3 > /dev/null & reader=$!
-    until [ "$(sed -n s/blocked_readers=//p $m/status)" -ge 1 ]; do :; done
+    until_blocked 1
     kill -9 $reader; wait $reader 2> /dev/null; echo $?
     exec 3<&-
     timeout -s KILL 0.5 cat {agent}/{name}; echo $?

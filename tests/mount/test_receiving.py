@@ -22,7 +22,7 @@ def test_reply_opened_while_receiving_waits(world: World, agent: str) -> None:
     echo part one >&3                      # bash closes its copy: a flush with data
     cat {agent}/state
     cat {agent}/reply > {world.home}/early 3>&- & reader=$!
-    until [ "$(sed -n s/blocked_readers=//p $m/status)" = 1 ]; do :; done
+    until_blocked 1
     echo part two >&3
     exec 3>&-
     wait $reader; cat {world.home}/early

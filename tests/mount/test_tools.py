@@ -491,7 +491,7 @@ def test_disk_usage_answers_at_once(world: World, agent: str) -> None:
     """`df` answers while readers wait, and `du` counts what `stat` tells."""
     script = f"""
     cat {agent}/statewait & reader=$!
-    until [ "$(sed -n s/blocked_readers=//p $m/status)" = 1 ]; do :; done
+    until_blocked 1
     df -P $m | tail -n 1 | cut -d' ' -f1
     du -b --apparent-size {agent}/chat $m/help | cut -f1
     stat -c %s {agent}/chat $m/help

@@ -10,6 +10,11 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 START_S = 20.0
+UNTIL_BLOCKED = """\
+blocked() { sed -n s/blocked_readers=//p $m/status; }
+base=$(blocked)
+until_blocked() { until [ "$(blocked)" -ge $((base + $1)) ]; do :; done; }
+"""
 SLOW_HANDLER = "; the kernel holds locks meanwhile"
 BACKENDS = """\
 [fake]
@@ -87,9 +92,10 @@ class World:
         )
 
     def sh(self, script: str, *, shell: str = "bash", timeout_s: float = 20.0) -> "subprocess.CompletedProcess[bytes]":
-        """Run a shell script whose ``$m`` is the mount."""
+        """Run a shell script whose ``$m`` is the mount; ``until_blocked N`` waits for N more readers that wait."""
         shells = {"busybox": ["busybox", "sh"]}
-        argv = [*shells.get(shell, [shell]), "-c", f"m={self.mount}\n{script}"]
+        counted = UNTIL_BLOCKED if "until_blocked" in script else ""
+        argv = [*shells.get(shell, [shell]), "-c", f"m={self.mount}\n{counted}{script}"]
         return self.run(*argv, timeout_s=timeout_s)
 
     def out(self, script: str, *, shell: str = "bash", timeout_s: float = 20.0) -> str:
