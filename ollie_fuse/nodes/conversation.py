@@ -85,7 +85,8 @@ class ConversationFile(File):
 
     async def open(self, opening: Opening, caller: Caller) -> Handle:
         may_answer_later = opening.read and self._may_answer_later
-        return _ConversationHandle(self, self._open_talk(caller), may_answer_later=may_answer_later)
+        talk = self._open_talk(caller)
+        return _ConversationHandle(self, talk, is_readable=opening.read, may_answer_later=may_answer_later)
 
     async def open_to_look(self) -> Handle:
         assert self._look is not None
@@ -103,11 +104,22 @@ class _LookHandle(Handle):
 
 
 class _ConversationHandle(Handle):
-    __slots__ = ("_base", "_file", "_is_asked", "_may_answer_later", "_position", "_reread_to", "_source", "_talk")
+    __slots__ = (
+        "_base",
+        "_file",
+        "_is_asked",
+        "_is_readable",
+        "_may_answer_later",
+        "_position",
+        "_reread_to",
+        "_source",
+        "_talk",
+    )
 
-    def __init__(self, file: ConversationFile, talk: Talk, *, may_answer_later: bool) -> None:
+    def __init__(self, file: ConversationFile, talk: Talk, *, is_readable: bool, may_answer_later: bool) -> None:
         self._file = file
         self._talk = talk
+        self._is_readable = is_readable
         self._may_answer_later = may_answer_later
         self._is_asked = False
         self._source: Source | None = None
@@ -120,7 +132,7 @@ class _ConversationHandle(Handle):
 
     @property
     def is_sized(self) -> bool:
-        return not self._file.may_wait_for_ever and not self._is_asked
+        return not self._is_readable or not (self._file.may_wait_for_ever or self._is_asked)
 
     async def write(self, offset: int, data: bytes) -> None:
         self._source = None
