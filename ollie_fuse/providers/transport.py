@@ -143,6 +143,8 @@ class Transport:
             async def trace(step: str, _: Mapping[str, object], *, seen: list[str] = steps) -> None:
                 seen.append(step)
 
+            if client.is_closed:  # by its owner, while a connection that had gone stale was tried
+                raise Transient(f"{self._title} was closed before it answered")
             request = client.build_request(method, url, content=body, extensions={"trace": trace})
             try:
                 return await client.send(request, stream=True)
