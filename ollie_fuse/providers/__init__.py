@@ -12,7 +12,6 @@ from ollie_fuse.providers.base import (
     Transient,
 )
 from ollie_fuse.providers.messages import (
-    SAMPLING_NAMES,
     Delta,
     Finished,
     Message,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ollie_fuse.config import BackendConfig
 
 __all__ = [
-    "SAMPLING_NAMES",
     "Delta",
     "Finished",
     "Message",

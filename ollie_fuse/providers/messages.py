@@ -1,7 +1,7 @@
 """What is said to a model and what comes back: plain values, no wire format."""
 
 import enum
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 
@@ -81,5 +81,3 @@ class Finished:
 
 
 Delta = TextDelta | ReasoningDelta | UsageDelta | Finished
-
-SAMPLING_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Sampling))

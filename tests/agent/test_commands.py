@@ -1,6 +1,7 @@
 """The tables of commands and what their lines do: what is shown can be written back, what is refused does nothing."""
 
 import contextlib
+import dataclasses
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,7 @@ from ollie_fuse.agent.settings import SAMPLING, parse_sampling, render_settings
 from ollie_fuse.agent.verbs import parse_lines
 from ollie_fuse.config import BackendConfig
 from ollie_fuse.errors import Busy, Exists, Invalid, NotFound
-from ollie_fuse.providers import SAMPLING_NAMES, Sampling
+from ollie_fuse.providers import Sampling
 from tests.agent.scripted_provider import PRICED, UNPRICED, Engine, open_engine
 
 TABLES: dict[str, dict[str, Verb]] = {  # type: ignore[type-arg]  # verbs of any subject
@@ -120,7 +121,8 @@ def test_what_is_a_command(text: str, is_one: bool) -> None:
 
 def test_each_sampling_parameter_has_its_verb() -> None:
     """What can be sent can be set: verbs, table and request agree."""
-    assert {parameter.field for parameter in SAMPLING.values()} == set(SAMPLING_NAMES)
+    fields = {field.name for field in dataclasses.fields(Sampling)}
+    assert {parameter.field for parameter in SAMPLING.values()} == fields
     assert set(SAMPLING) <= set(names_of(AGENT_VERBS))
 
 
